@@ -150,6 +150,17 @@ def test_a_waiting_engine_is_explained(folder, capsys):
     assert "warning: the cluster is busy." in capsys.readouterr().err
 
 
+def test_what_is_certainly_wrong_in_a_training_run_is_shown_once_with_its_name(folder, capsys):
+    display = TrialsDisplay(folder, Plan.open(folder))
+    event = {"event": "progress", "kind": "train", "name": "gru/seed-0", "progress": 0.5}
+    event["notes"] = ["training diverges"]
+    for _ in range(3):
+        display.handle_event(event)
+    display.handle_event({**event, "name": "gru/seed-1"})
+    lines = [line for line in capsys.readouterr().err.splitlines() if "diverges" in line]
+    assert lines == ["gru/seed-0: training diverges", "gru/seed-1: training diverges"]
+
+
 def test_the_chosen_learning_rates_are_listed(folder, capsys):
     plan = Plan.open(folder)
     lowest = min(plan.list_rates("gru"))

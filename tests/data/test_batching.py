@@ -12,7 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seqwise.data.batch import TokenBatch
-from seqwise.data.corpus.batching import StreamEvaluationLoader, StreamLoader, WindowEvaluationLoader, WindowLoader
+from seqwise.data.corpus.batching import (
+    BlockEvaluationLoader,
+    StreamEvaluationLoader,
+    StreamLoader,
+    WindowEvaluationLoader,
+    WindowLoader,
+)
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import DataError, UsageError
 
@@ -256,6 +262,39 @@ def test_evaluation_streams_are_shared_among_ranks(counting_store: BuildStore) -
     parts = [list(StreamEvaluationLoader(counting_store(30), 4, 5, rank, 2).epoch()) for rank in range(2)]
     assert len(parts[0]) == len(parts[1])
     assert sorted(list_target_positions(parts[0] + parts[1])) == list(range(1, 30))
+
+
+def test_blocks_equal_hand_written_ones(counting_store: BuildStore) -> None:
+    """A quarter of 40 targets in 4 parts of 10: the last three of each count, after a window of two that does not."""
+    first, *others = BlockEvaluationLoader(counting_store(41), 4, 2, 0.25).epoch()
+    assert first.resets_state
+    assert not first.mask.any()
+    assert first.ids.tolist() == [[5, 6], [15, 16], [25, 26], [35, 36]]
+    assert [batch.resets_state for batch in others] == [False, False]
+    assert [batch.ids.tolist() for batch in others] == [
+        [[7, 8], [17, 18], [27, 28], [37, 38]],
+        [[9], [19], [29], [39]],
+    ]
+    assert others[-1].targets.tolist() == [[10], [20], [30], [40]]
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+@pytest.mark.parametrize(("count", "share"), [(5, 0.9), (30, 0.01), (500, 0.5), (3000, 0.2), (3000, 0.8)])
+def test_blocks_have_a_share_of_the_text_at_equal_distances(
+    counting_store: BuildStore, count: int, share: float, world_size: int
+) -> None:
+    batches = [
+        batch
+        for rank in range(world_size)
+        for batch in BlockEvaluationLoader(counting_store(count), 4, 6, share, rank, world_size).epoch()
+    ]
+    positions = sorted(list_target_positions([batch for batch in batches if batch.mask is None]))
+    assert len(positions) == len({*positions})
+    wanted = share * (count - 1)
+    assert wanted <= len(positions) + 4
+    assert len(positions) <= wanted + 4 * 6 * 8
+    halves = [sum(position < count / 2 for position in positions), sum(position >= count / 2 for position in positions)]
+    assert abs(halves[0] - halves[1]) <= max(2, 0.3 * len(positions))
 
 
 def test_a_context_longer_than_the_window_is_rejected(counting_store: BuildStore) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from used_settings import keep_used
 import seqwise
 from seqwise.errors import UsageError
 from seqwise.layers.cells import EarlyResetGRUCell, GRUCell, LSTMCell
+from seqwise.layers.positions import LearnedPositions
 from seqwise.layers.recurrent import Bidirectional, Recurrent, StackedRecurrent
 from seqwise.layers.rnn import LSTM
 from seqwise.layers.transformer import Decoder, DecoderLayer, Encoder, EncoderDecoder, PreNormEncoderLayer
@@ -262,3 +264,33 @@ def test_bad_arguments_are_errors(small_run):
         cost(nn.ReLU())
     with pytest.raises(UsageError, match="NGramModel"):
         cost(small_run("language", "ngram"))
+
+
+@pytest.mark.parametrize("max_length", [1, 5, 20])
+def test_learned_positions_limit_the_lengths_that_are_measured(max_length: int):
+    module = nn.Sequential(LearnedPositions(16, max_length), build_encoder())
+    view = cost(module, max_length=16)
+    (values,) = view.data.values()
+    assert values["length"] == max_length
+    assert values["longest"] == max_length
+    assert max(values["measured"]["lengths"]) == min(max_length, 16)
+    assert values["profiler"]["length"] <= max_length
+    assert f"one sequence of {max_length} tokens" in view.summary[0]
+    says_end = any(f"learned positions end at {max_length} tokens: longer" in each for each in view.summary)
+    assert says_end == (max_length < 16)
+
+
+def test_a_translator_with_a_short_maximum_length_has_a_cost(tmp_path: Path):
+    rows = [{"source": f"{n % 7} {n % 3}", "target": f"{n % 3} {n % 7}"} for n in range(40)]
+    settings = {
+        "network.width": 8, "data.max_length": 3, "transformer.positions": "learned", "transformer.heads": 2,
+        "device": "cpu",
+    }  # fmt: skip
+    run = seqwise.train(
+        rows, task="translate", model="transformer", budget="100-tokens", settings=settings, out=tmp_path / "run"
+    )
+    view = cost(run)
+    (values,) = view.data.values()
+    assert values["length"] == values["longest"] == 4  # with <bos>
+    assert list(values["measured"]["lengths"]) == [4]
+    assert len(str(view)) > 100

@@ -14,6 +14,7 @@ from used_settings import keep_used
 
 import seqwise
 from seqwise.lens import health
+from seqwise.lens.health_checks import data as data_checks
 from seqwise.lens.health_checks import interior
 from seqwise.lens.health_checks.evidence import RunEvidence
 from seqwise.training.api import TrainedModel
@@ -352,3 +353,18 @@ def test_an_interrupted_run_is_noted(book, tmp_path):
     findings = next(iter(health(TrainedModel(run, "cpu")).data.values()))["findings"]
     (finding,) = [each for each in findings if each["text"].startswith("The run has not ended")]
     assert "seqwise train --resume" in finding["command"]
+
+
+def test_labels_are_scored_once_for_the_finding_and_the_table(small_run, monkeypatch):
+    splits: list[str] = []
+    original = data_checks.score_labels
+
+    def score(evidence: RunEvidence, split: str) -> list:
+        splits.append(split)
+        return original(evidence, split)
+
+    monkeypatch.setattr(data_checks, "score_labels", score)
+    monkeypatch.setattr(data_checks, "MIN_ACCURACY", 0.0)
+    monkeypatch.setattr(data_checks, "MAX_CONFIDENT_ERRORS", 1.0)
+    health(small_run("classify", "gru"))
+    assert splits == ["valid", "train"]

@@ -186,6 +186,21 @@ def test_the_score_of_a_part_is_the_same_on_several_ranks(get_trained_model, tmp
     assert abs(on_one_rank[1] - 2000) < 16 * 48
 
 
+@pytest.mark.parametrize(("family", "repeats"), [("lstm", 120), ("lstm", 1200), ("transformer", 1200)])
+def test_the_loss_of_a_share_is_close_to_that_of_a_text_whose_halves_differ(
+    get_trained_model, tmp_path, family, repeats
+):
+    text = tmp_path / "two.txt"
+    text.write_text("the old gate forgets a word.\n" * repeats + "zebra xylophone quiz, jazz\n" * repeats)
+    loaded = get_trained_model(family)
+    store = prepare_stores(open_unsplit(text), loaded.run.preprocessor.tokenizer)["all"]
+    full, *parts = (score_text(loaded.model, store, loaded.settings, share=share) for share in (1.0, 0.2, 0.5))
+    beginning = [score_text(loaded.model, store, loaded.settings, share=0.2) for _ in range(2)]
+    assert beginning[0] == beginning[1] == parts[0], "the same tokens in every validation"
+    for nats, tokens in parts:
+        assert nats / tokens == pytest.approx(full[0] / full[1], rel=0.06)
+
+
 # Dynamic evaluation
 
 

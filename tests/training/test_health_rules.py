@@ -234,3 +234,18 @@ def test_the_monitor_reports_each_problem_once_and_not_again_after_resuming():
     assert [note for number in range(1500, 2000, 10) for note in resumed.add(make_step(number, 6.0))] == []
     assert resumed.add(make_step(2000, 60.0)) == ()
     assert any(resumed.add(make_step(number, 60.0)) for number in range(2010, 3000, 10)), "another problem"
+
+
+def test_a_problem_that_has_passed_is_not_reported_again_after_resuming():
+    """It was reported, then the loss fell below the entropy, then rose again; the run is resumed in between."""
+    losses = [6.0] * 120 + [3.0] * 30 + [6.0] * 300
+    rows = [
+        {"step": 10 * number, "loss": loss, "gradient_norm": 1.0, "learning_rate": 0.003, "progress": 0.5}
+        for number, loss in enumerate(losses, start=1)
+    ]
+    monitor = HealthMonitor(PROPERTIES)
+    assert sum(len(monitor.add(make_step(row["step"], row["loss"]))) for row in rows) == 1
+    for stop in (130, 150, 155, 200):
+        resumed = HealthMonitor(PROPERTIES, rows[:stop])
+        assert not any(resumed.add(make_step(row["step"], row["loss"])) for row in rows[stop:])
+        assert resumed.next_check == monitor.next_check, "the same updates are checked as without an interruption"

@@ -52,6 +52,7 @@ class TrialsDisplay(LiveDisplay):
         super().__init__(TextColumn("{task.description}"), *bar, details, expand=True)
         self.bars: dict[str, TaskID] = {}
         self.last_events: dict[str, Event] = {}
+        self.printed_notes: set[tuple[str, str]] = set()
         self.num_left = self.num_jobs = 0
 
     def start_stage(self, stage: Stage, jobs: Sequence[Job]) -> None:
@@ -88,6 +89,7 @@ class TrialsDisplay(LiveDisplay):
             self.bars[name] = self.live.add_task(f"{name:<{self.width}}", total=1.0, details="")
         elif event["event"] == "progress":
             self.last_events[name] = event
+            self._print_notes(name, event.get("notes", ()))
             if name in self.bars:
                 left = f"{format_duration(self.remaining_time.estimate_seconds())} left"
                 details = "  ".join([left, *self._format_details(name, event)])
@@ -99,6 +101,13 @@ class TrialsDisplay(LiveDisplay):
             self._remove_bar(name)
             self.num_left -= 1
             self._print_end(name, event)
+
+    def _print_notes(self, name: str, notes: Sequence[str]) -> None:
+        """Prints the notes of a training run that are new, such as what is certainly wrong."""
+        for note in notes:
+            if (name, note) not in self.printed_notes:
+                self.printed_notes.add((name, note))
+                console.log(f"{name}: {note}")
 
     def _remove_bar(self, name: str) -> None:
         if name in self.bars:

@@ -95,6 +95,8 @@ class Inspect:
     """decoding: always choose the most probable token."""
     seed: Annotated[int | None, UNSET] = None
     """decoding: the random seed of a language model's sampling."""
+    target: Annotated[str | None, UNSET] = None
+    """attention, attribution, decoding, errors: the target of a translator that has several; the first unless set."""
     data: Annotated[str | None, UNSET] = None
     """Other data than that of the run."""
     split: Annotated[Literal["train", "valid", "test", "all"] | None, UNSET] = None

@@ -16,6 +16,8 @@ def make_label(path: str) -> str:
     """Returns a name of a layer for readers, from its dotted path: "decoder, layer 1, backward"."""
     parts = path.split(".")
     side = {"decoder": "decoder", "decoders": "decoder", "encoder": "encoder"}.get(parts[0], "")
+    if decoder := re.match(r"decoders\.([1-9]\d*)\b", path):  # that of the second target language, and so on
+        side = f"decoder {int(decoder[1]) + 1}"
     number = re.search(r"\.layer\.(\d+)|\bl(\d+)\b", f".{path}")
     depth = int(next(group for group in number.groups() if group)) + 1 if number else 1
     direction = "backward" if "backward_layer" in parts else "forward" if "forward_layer" in parts else ""

@@ -46,6 +46,7 @@ def attention(
     head: int | None = None,
     query: int | str | None = None,
     key: int | str | None = None,
+    target: str | None = None,
     progress: ProgressCallback = no_progress,
 ) -> View:
     """Returns the attention weights of all layers and heads, of one layer, of one head, or of one query and key.
@@ -53,6 +54,7 @@ def attention(
     layer: number from 1, label or dotted path
     head: number from 1
     query, key: position from 0, or the token if it occurs once; with both, the weight is computed step by step
+    target: the language of a translator that has several; the first unless set
 
     `data["layers"]` maps the label of each layer to a dictionary: `path`; the names of `queries` and `keys`; per head
     `entropy` (nats), `entropy_share` (of the largest possible entropy), `distance` (tokens), `role`, the mean weights
@@ -62,7 +64,7 @@ def attention(
     queries or keys. With a head also `data["weights"]` (queries, keys), and with a query and a key `data["cell"]` (see
     `lens.scores.QueryKeyPair`).
     """
-    subject = open_subject(model, text, progress)
+    subject = open_subject(model, text, progress, target)
     layers = choose_attention(subject, layer)
     index = None if head is None and query is None and key is None else choose_head(layers, head)
     if key is not None and query is None:

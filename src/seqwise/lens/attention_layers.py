@@ -64,7 +64,7 @@ def list_attention(subject: Subject) -> list[AttentionLayer]:
     """Returns the layers of a model that record attention weights, in the order of its modules."""
     layers: list[AttentionLayer] = []
     for path, module in subject.module.named_modules():
-        if isinstance(module, WITH_WEIGHTS):
+        if isinstance(module, WITH_WEIGHTS) and subject.runs(path):
             label = label_attention(path, module)
             if any(layer.label == label for layer in layers):
                 label = f"{label} ({path})"

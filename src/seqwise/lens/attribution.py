@@ -70,6 +70,7 @@ def attribution(
     *,
     answer: int | str | None = None,
     baseline: str = "mean",
+    target: str | None = None,
     progress: ProgressCallback = no_progress,
 ) -> View:
     """Returns how much each position of the input contributes to an answer, by three methods.
@@ -78,12 +79,13 @@ def attribution(
         output; the largest unless set
     baseline: "mean", an input without information: the mean vector of the vocabulary, of the regions or of the series;
         or "zero", the zero vector
+    target: the language of a translator that has several; the first unless set
 
     `data`: `answer`, `answers` (the names of all), `score`, `tokens`, a method → contributions (tokens,):
     `integrated_gradients`, `gradient_times_input`, `leave_one_out`; `completeness_error` and `num_points` of the
     integrated gradients; `agreement`, the rank correlation of each two methods; `baseline` and `replacement`.
     """
-    return attribute(open_subject(model, text, progress), text, answer=answer, baseline=baseline)
+    return attribute(open_subject(model, text, progress, target), text, answer=answer, baseline=baseline)
 
 
 def attribute(subject: Subject, inputs: Any = None, *, answer: int | str | None = None, baseline: str = "mean") -> View:

@@ -23,6 +23,7 @@ from seqwise.lens.cost_measure import (
     MAX_VALUES,
     Timing,
     describe_load,
+    find_longest,
     list_measurable,
     measure_activations,
     measure_call,
@@ -65,8 +66,9 @@ def cost(
 
     `data`: per model `length` (the reference), `width`, `formulas` (kind of component → formula), `components` (label,
     kind, operations and steps at the reference length), `lengths`, `operations` (kind → array over lengths), `steps`,
-    `activations` (bytes), `parameters` (bytes), `widths` and `operations_by_width`, `crossover` (lengths); of models
-    with a decoder `reuse`; and with `measure` `measured` (lengths, median and minimum seconds, bytes) and `profiler`.
+    `activations` (bytes), `parameters` (bytes), `widths` and `operations_by_width`, `crossover` (lengths), `longest`
+    (where learned positions end, or None); of models with a decoder `reuse`; and with `measure` `measured` (lengths,
+    median and minimum seconds, bytes) and `profiler`.
     """
     if max_length is not None and max_length < MIN_LENGTH:
         problem = f"max_length must be at least {MIN_LENGTH}; received {max_length}."
@@ -92,13 +94,14 @@ def cost(
 
 
 def get_reference_length(counted: CountedModel) -> int:
-    """Returns the length at which numbers are given: the window of a run where it has one."""
+    """Returns the length at which numbers are given: the window of a run where it has one, if the model can read it."""
+    length = DEFAULT_LENGTH
     if counted.trained is None:
-        return DEFAULT_MODULE_LENGTH
-    settings = counted.trained.settings
-    if settings.task in ("language", "masked") and isinstance(settings.data.window, int):
-        return settings.data.window
-    return list_measurable(counted, [DEFAULT_LENGTH])[-1] if counted.fixed_target else DEFAULT_LENGTH
+        length = DEFAULT_MODULE_LENGTH
+    elif counted.trained.settings.task in ("language", "masked"):
+        window = counted.trained.settings.data.window
+        length = window if isinstance(window, int) else DEFAULT_LENGTH
+    return list_measurable(counted, [length])[-1]
 
 
 def choose_max_length(counted: CountedModel) -> int:
@@ -166,6 +169,7 @@ def count_values(counted: CountedModel, longest: int) -> dict[str, Any]:
             "steps": counted.count_steps(length),
             "activations": size * counted.count_activations(length),
         },
+        "longest": None if counted.fixed_target else find_longest(counted),
         "uncounted": list(counted.uncounted),
     }  # fmt: skip
     if counted.decoder:
@@ -266,6 +270,9 @@ def describe(name: str, values: dict[str, Any]) -> list[str]:
         sentences.append(describe_reuse(values["reuse"]))
     if "measured" in values:
         sentences += describe_measured(values)
+    if values["longest"] is not None and values["longest"] < values["lengths"][-1]:
+        end = f"{values['longest']:,} {unit}"
+        sentences.append(f"Its learned positions end at {end}: longer lengths are counted, but it cannot read them.")
     if values["uncounted"]:
         sentences.append(f"Not counted: {', '.join(values['uncounted'])}, whose products are not known.")
     return sentences

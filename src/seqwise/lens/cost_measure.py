@@ -83,15 +83,20 @@ def measure_reuse(counted: CountedModel, length: int, numbers: Sequence[int]) ->
 
 
 def list_measurable(counted: CountedModel, lengths: Sequence[int]) -> list[int]:
-    """Returns the lengths that the model itself can read: learned positions end, and a forecast has one length."""
+    """Returns the lengths that the model itself can read, at least one; a forecast has one length."""
     if counted.fixed_target is not None and counted.trained is not None:
         module: Any = counted.module
         return [-(-counted.trained.settings.forecast.lookback // module.encoder.patch_size)]
+    limit = find_longest(counted)
+    return list(lengths) if limit is None else [length for length in lengths if length <= limit] or [limit]
+
+
+def find_longest(counted: CountedModel) -> int | None:
+    """Returns the length at which learned positions end; None if the model has none."""
     parts = [each for each in counted.module.modules() if isinstance(each, LearnedPositions)]
     if counted.fixed_source is not None:  # those of the image have their own length
         parts = [each for each in parts if each.max_length != counted.fixed_source]
-    limit = min((each.max_length for each in parts), default=None)
-    return [length for length in lengths if limit is None or length <= limit]
+    return min((each.max_length for each in parts), default=None)
 
 
 def describe_load(timings: Sequence[Timing]) -> str | None:

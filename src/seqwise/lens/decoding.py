@@ -18,7 +18,7 @@ from seqwise.decoding.trace import DecodingTrace, NextTokens, trace_decoding
 from seqwise.errors import UsageError, check_type
 from seqwise.lens.beam_tree import build_candidates, get_path, get_path_tokens, list_hypotheses
 from seqwise.lens.decoding_figures import describe_decoding, draw_decoding
-from seqwise.lens.subject import Subject, choose_example, evaluation_mode, inspect_text, name_run
+from seqwise.lens.subject import Subject, check_target, choose_example, evaluation_mode, inspect_text, name_run
 from seqwise.lens.view import View
 from seqwise.tasks.inspection import InspectedInput, name_tokens
 from seqwise.tasks.task import InferenceOptions
@@ -66,6 +66,7 @@ def decoding(
     length_penalty: float | None = None,
     greedy: bool = False,
     seed: int | None = None,
+    target: str | None = None,
 ) -> View:
     """Returns each step of the search of `predict`, with the most probable tokens, and the tree of a beam search.
 
@@ -74,22 +75,27 @@ def decoding(
     seed: of sampling, 0 unless set
     max_length: the maximum number of tokens; of a language model 20 unless set
     top: how many tokens each step shows
+    target: the language of a translator that has several; the first unless set
 
-    `data`: `text`, `output` (equal to that of `predict`), `method`, `steps`: per token of the output its `token`,
-    `probability`, `log_probability`, `total` (the log-probability up to here), `entropy` in nats, `rank`, and `top`, a
-    list of tokens, probabilities and whether the search forbids them. Of a beam search also `hypotheses`, best first,
-    each with `text`, `log_probability`, `length`, `length_penalty`, `score` and `state`; `candidates`, each with its
-    `step`, `token`, `parent` (an index into this list, -1 for the root), `log_probability`, `token_log_probability`,
-    `state` and `reason`; and `stopped`, why the search stopped.
+    `data`: `text`, `output` (equal to that of `predict`), `method`, `target` (None unless it translates), and `steps`:
+    per token of the output its `token`, `probability`, `log_probability`, `total` (the log-probability up to here),
+    `entropy` in nats, `rank`, and `top`, a list of tokens, probabilities and whether the search forbids them. Of a beam
+    search also `hypotheses`, best first, each with `text`, `log_probability`, `length`, `length_penalty`, `score` and
+    `state`; `candidates`, each with its `step`, `token`, `parent` (an index into this list, -1 for the root),
+    `log_probability`, `token_log_probability`, `state` and `reason`; and `stopped`, why the search stopped.
     """
     if top < 1:
         raise UsageError(f"top must be at least 1; received {top}.")
     if not isinstance(model, TrainedModel):
         check_type("model", model, TrainedModel, "a trained model (seqwise.load)")
+    check_target(model, target)
     options = build_options(model, beam, length_penalty, greedy, seed, max_length)
+    if options.target is not None:
+        options = replace(options, target=target or options.target)
     with evaluation_mode(model.model):
         decoded = run_search(model, text, options, top)
     data: dict[str, Any] = {"text": decoded.text, "output": decoded.output, "method": decoded.method}
+    data["target"] = options.target
     if decoded.trace.options is not None:
         data |= summarize_beam_search(decoded)
     else:
@@ -132,9 +138,9 @@ def build_options(
 def run_search(trained: TrainedModel, text: Any, options: InferenceOptions, top: int) -> Decoded:
     """Runs `predict` on one input and records its search."""
     task, tokenizers = str(trained.settings.task), trained.run.preprocessor.tokenizers
-    inspected = choose_example(trained) if text is None else None
+    inspected = choose_example(trained, target=options.target) if text is None else None
     if inspected is None and task != "language":
-        inspected = inspect_text(trained, text)  # also checks the length, and reads the image
+        inspected = inspect_text(trained, text, options.target)  # also checks the length, and reads the image
     if inspected is None:
         check_type("text", text, str, "a text")
         if not text.strip():
@@ -152,6 +158,8 @@ def run_search(trained: TrainedModel, text: Any, options: InferenceOptions, top:
             method = options.describe_decoding()
     tokenizer = tokenizers[options.target] if options.target is not None else tokenizers["text"]
     name = name_run(trained)
+    if inspected is not None and inspected.target:
+        name += f", target {inspected.target}"
     return Decoded(name, source, output, trace, method, tokenizer)
 
 

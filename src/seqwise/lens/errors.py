@@ -23,7 +23,7 @@ from seqwise.errors import UsageError, check_type
 from seqwise.lens.calibration import NUM_BINS, Calibration, measure_calibration
 from seqwise.lens.error_figures import capitalize, draw_report
 from seqwise.lens.slices import MIN_UNITS, SliceScore, score_all, score_slices
-from seqwise.lens.subject import Subject, evaluation_mode, name_run
+from seqwise.lens.subject import Subject, check_target, evaluation_mode, name_run
 from seqwise.lens.view import View
 from seqwise.metrics.evaluation import compute_metric
 from seqwise.task_registry import BUILTIN_TASKS, find_task
@@ -48,6 +48,7 @@ def errors(
     data: Data | None = None,
     split: str | None = None,
     max_examples: int | None = None,
+    target: str | None = None,
     progress: ProgressCallback = no_progress,
 ) -> View:
     """Returns where a model is wrong, on the validation split of its own data unless `data` names other data.
@@ -55,6 +56,7 @@ def errors(
     data: other data, as `evaluate` takes it; without a split, its validation split if it has one, else all of it
     split: train, valid, test or all; the test split only together with `data`
     max_examples: examples to evaluate, evenly spread; each task has a default
+    target: the language of a translator that has several; the first unless set
 
     `data` of the view: `metric`, `overall` and `slices` (value, low, high, count, rest, p, adjusted_p, is_worse),
     `confusions` (title → rows, columns, counts), `calibration` (name → ECE and bins), `coverage` (quantile levels and
@@ -67,8 +69,9 @@ def errors(
     check_split(data, split)
     if max_examples is not None and max_examples < 1:
         raise UsageError(f"max_examples: expected at least 1, received {max_examples}.")
+    check_target(model, target)
     path = model.run.metadata.data if data is None else save_data(data, model.settings)
-    request = ErrorRequest("valid" if data is None and split is None else split, max_examples, progress)
+    request = ErrorRequest("valid" if data is None and split is None else split, max_examples, progress, target)
     with evaluation_mode(model.model):
         report = collector(model.task, model.bundle, path, request)
     return build_view(model, replace(report, groups=[group for group in report.groups if len(group.slices) > 1]))

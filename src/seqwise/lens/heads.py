@@ -59,7 +59,7 @@ def measure_head(weights: Tensor, is_self: bool) -> HeadStatistics:
     distances = (weights * (queries - keys).abs()).sum(-1)
     distance = float(distances.sum() / mass.sum().clamp(min=1e-12))
     later = max(0, 2 - start)  # the first query whose previous, first and own token differ
-    rows = torch.arange(later, len(weights))
+    rows = torch.arange(min(later, len(weights)), len(weights))
     previous, first, same = (
         float(weights[rows, columns].mean()) if len(rows) else 0.0
         for columns in (rows + start - 1, torch.zeros_like(rows), rows + start)

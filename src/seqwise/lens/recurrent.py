@@ -47,7 +47,7 @@ def list_layers(subject: Subject) -> list[RecurrentLayer]:
     """Returns the recurrent layers of a model, encoder before decoder, lower layers first."""
     layers = []
     for path, module in subject.module.named_modules():
-        if isinstance(module, Cell):
+        if isinstance(module, Cell) and subject.runs(path):
             layers.append(RecurrentLayer(path, make_label(path), module, ".backward_layer." in f".{path}."))
     return layers
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.callbacks import ProgressCallback, no_progress
-from seqwise.errors import DataError, UsageError, check_type
+from seqwise.errors import DataError, UsageError, check_type, suggest
 from seqwise.layers.record import Recording, Transform, record
 from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.token_decoder import TokenDecoder
@@ -70,20 +70,34 @@ class Subject:
                 return list(names)
         return [str(position) for position in range(count)]
 
+    def runs(self, path: str) -> bool:
+        """Whether a layer runs on this input: of the decoders of several targets, only that of the target does."""
+        first, *others = path.split(".")
+        target = getattr(self.inspected and self.inspected.batch, "first_target", None)
+        if first != "decoders" or not others or target is None:
+            return True
+        return len(self.module.decoders) == 1 or others[0] == str(target)  # type: ignore[arg-type]
+
     def is_in_decoder(self, path: str) -> bool:
         """Whether a layer reads the output so far."""
         return bool(self.outputs) and path.split(".")[0] in ("decoder", "decoders")
 
 
 def open_subject(
-    model: TrainedModel | nn.Module, inputs: Any = None, progress: ProgressCallback = no_progress
+    model: TrainedModel | nn.Module,
+    inputs: Any = None,
+    progress: ProgressCallback = no_progress,
+    target: str | None = None,
 ) -> Subject:
     """Returns a model with its input: a text, None for a validation example, or tensors for a plain module.
 
-    `progress` is called while the validation example is chosen.
+    progress: called while the validation example is chosen
+    target: the language of a translator that has several; the first unless set
     """
     if isinstance(model, TrainedModel):
-        return build_subject(model, choose_example(model, progress) if inputs is None else inspect_text(model, inputs))
+        inspected = choose_example(model, progress, target) if inputs is None else inspect_text(model, inputs, target)
+        return build_subject(model, inspected)
+    check_target(model, target)
     check_type("model", model, nn.Module, "a trained model (seqwise.load) or a torch.nn.Module")
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
     if not any(isinstance(argument, Tensor) for argument in arguments):
@@ -100,7 +114,8 @@ def build_subject(model: TrainedModel, inspected: InspectedInput) -> Subject:
     """Returns a trained model with one of its inputs."""
     module: nn.Module = model.model
     tokens, outputs = inspected.tokens, inspected.outputs
-    return Subject(name_run(model), module, lambda: module(inspected.batch), tokens, outputs, inspected, model)
+    name = f"{name_run(model)}, target {inspected.target}" if inspected.target else name_run(model)
+    return Subject(name, module, lambda: module(inspected.batch), tokens, outputs, inspected, model)
 
 
 def open_subjects(models: Any, inputs: Any = None, progress: ProgressCallback = no_progress) -> list[Subject]:
@@ -144,13 +159,28 @@ def name_runs(models: Sequence[TrainedModel]) -> list[str]:
     return [f"{name_run(model)} {number}" for number, model in enumerate(models, start=1)]  # one run, several times
 
 
-def inspect_text(model: TrainedModel, text: str) -> InspectedInput:
-    """Returns a text as the model reads it."""
+def check_target(model: Any, target: str | None) -> None:
+    """Raises an error for a target language that the model does not translate into."""
+    if target is None:
+        return
+    check_type("target", target, str, "the name of a target language")
+    attributes = model.run.preprocessor.attributes if isinstance(model, TrainedModel) else {}
+    names: Sequence[str] = attributes.get("targets", ())
+    if not names:
+        raise UsageError("target: the model is no translator, so it has no target.", fix="Leave out the target.")
+    if target not in names:
+        problem = f"the run does not translate into {target!r}; its targets are {', '.join(names)}."
+        raise UsageError(problem, fix=suggest(target, names))
+
+
+def inspect_text(model: TrainedModel, text: str, target: str | None = None) -> InspectedInput:
+    """Returns a text as the model reads it; `target` is the language of a translator that has several."""
     check_type("text", text, str, "a text")
+    check_target(model, target)
     if not text.strip():
         raise UsageError("the text is empty.", fix="Pass a text, or none: then a validation example is chosen.")
     with evaluation_mode(model.model), torch.no_grad():
-        inspected = model.task.inspect_text(model.bundle, text)
+        inspected = model.task.inspect_text(replace(model.bundle, target=target), text)
     if len(inspected.tokens) > MAX_TEXT_TOKENS:
         problem = f"the text has {len(inspected.tokens):,} tokens; a view shows at most {MAX_TEXT_TOKENS:,}."
         raise UsageError(problem, fix="Pass a part of it.")
@@ -168,14 +198,20 @@ def inspect_split(
         return read(model.bundle, data or model.run.metadata.data, "valid", count, **options)
 
 
-def choose_example(model: TrainedModel, progress: ProgressCallback = no_progress) -> InspectedInput:
+def choose_example(
+    model: TrainedModel, progress: ProgressCallback = no_progress, target: str | None = None
+) -> InspectedInput:
     """Returns a typical example of the validation split: of those of moderate length, the one with the median loss.
 
-    It is chosen once for each model.
+    It is chosen once for each model, and is the same for each target of a translator.
     """
+    check_target(model, target)
     if model not in _chosen_examples:
         _chosen_examples[model] = find_typical_example(model, progress)
-    return _chosen_examples[model]
+    example = _chosen_examples[model]
+    if target is None or target == (example.target or target):
+        return example
+    return replace(inspect_text(model, example.text, target), description=example.description)
 
 
 def get_chosen_example(model: TrainedModel) -> InspectedInput | None:

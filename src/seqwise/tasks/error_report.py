@@ -31,6 +31,7 @@ class ErrorRequest:
     split: str | None = "valid"
     max_examples: int | None = None  # the default of the task unless set
     progress: ProgressCallback = no_progress
+    target: str | None = None  # translate: the language; the first unless set
 
     def open(self, open_data: Callable[[str | None], Any]) -> Any:
         """Returns `open_data(split)`, a tuple whose last item describes the data."""

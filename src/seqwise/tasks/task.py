@@ -106,6 +106,7 @@ class ModelBundle:
     preprocessor: Preprocessor
     training_fingerprint: str = ""  # fingerprint of the training data
     training: TrainingSummary | None = None  # None for runs of versions that did not save it
+    target: str | None = None  # translate: the language that is inspected; the first unless set
 
     def choose_metric(self, options: InferenceOptions, default: str) -> str:
         """Returns the primary metric: of the options if they name one, else of the training data, else `default`."""

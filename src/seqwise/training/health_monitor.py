@@ -14,7 +14,7 @@ from torch import nn
 
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Task
-from seqwise.training.health_rules import RULES, Curve, RunProperties
+from seqwise.training.health_rules import COLUMNS, RULES, Curve, RunProperties, is_complete
 from seqwise.training.run import Run
 from seqwise.training.step import Step
 
@@ -26,26 +26,31 @@ class HealthMonitor:
     """Reads the steps of one run that are logged; `rows` are the lines of the run from before it was resumed."""
 
     def __init__(self, properties: RunProperties, rows: Sequence[Mapping[str, Any]] = ()):
-        curve = Curve.from_rows(rows)
-        self.properties, self.validations = properties, list(curve.validations)
-        columns = curve.steps, curve.losses, curve.norms, curve.rates
-        self.columns = [array("d", column.tolist()) for column in columns]  # 32 bytes per line
+        self.properties, self.validations = properties, list[tuple[int, Mapping[str, float]]]()
+        self.columns = [array("d") for _ in COLUMNS]  # 32 bytes per line
         self.next_check = 0
         self.reported: set[str] = set()
-        self.find_news(curve)  # what is already wrong was reported before the run was resumed
+        for row in rows:  # what was reported before the run was resumed is not reported again
+            self.add_row(row)
 
     def add(self, step: Step) -> tuple[str, ...]:
         """Adds a step that is logged; returns the messages for the user, usually none."""
-        for column, value in zip(self.columns, (step.number, step.loss, step.gradient_norm, step.learning_rate)):
-            column.append(value)
-        if step.validation:
-            self.validations.append((step.number, step.validation))
+        return self.add_row({**vars(step), "step": step.number})
+
+    def add_row(self, row: Mapping[str, Any]) -> tuple[str, ...]:
+        """Adds a line of `metrics.jsonl`; returns the messages for the user."""
+        if not is_complete(row):
+            return ()
+        for column, name in zip(self.columns, COLUMNS):
+            column.append(row[name])
+        if row.get("validation"):
+            self.validations.append((row["step"], row["validation"]))
         num_rows = len(self.columns[0])
-        if num_rows < self.next_check and not step.validation:
+        if num_rows < self.next_check and not row.get("validation"):
             return ()
         self.next_check = num_rows + max(CHECK_ROWS, int(CHECK_SHARE * num_rows))
-        steps, losses, norms, rates = (np.array(column) for column in self.columns)
-        return self.find_news(Curve(steps, losses, norms, rates, self.validations, step.progress, step.ended))
+        columns = (np.array(column) for column in self.columns)
+        return self.find_news(Curve(*columns, self.validations, row.get("progress", 0.0), row.get("ended", "")))
 
     def find_news(self, curve: Curve) -> tuple[str, ...]:
         """Returns a line for the first rule that reports a problem, unless it was reported before.

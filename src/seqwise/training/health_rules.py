@@ -18,6 +18,8 @@ from seqwise.training.step import get_objective
 
 Severity = Literal["problem", "warning", "note"]
 
+COLUMNS = ("step", "loss", "gradient_norm", "learning_rate")  # of `metrics.jsonl`, of which a curve consists
+
 STUCK_RANGE = 0.99, 1.1  # loss / entropy of the frequencies: not below it, and above it through noise
 MIN_STUCK_VALIDATION = 0.98  # validation loss / entropy; without dropout the loss may be below the entropy
 STUCK_UPDATES = 1_000  # for which the loss stays there; models with default settings leave it within 300
@@ -84,9 +86,8 @@ class Curve:
     @classmethod
     def from_rows(cls, rows: Sequence[Mapping[str, Any]]) -> Curve:
         """Returns the curve of lines of `metrics.jsonl`; lines that lack a number are left out."""
-        names = ("step", "loss", "gradient_norm", "learning_rate")
-        rows = [row for row in rows if all(isinstance(row.get(name), (int, float)) for name in names)]
-        steps, losses, norms, rates = (np.array([row[name] for row in rows], dtype=np.float64) for name in names)
+        rows = [row for row in rows if is_complete(row)]
+        steps, losses, norms, rates = (np.array([row[name] for row in rows], dtype=np.float64) for name in COLUMNS)
         validations = [(int(row["step"]), row["validation"]) for row in rows if row.get("validation")]
         last = rows[-1] if rows else {}
         return cls(
@@ -122,6 +123,11 @@ class Curve:
         return self.steps[rows].reshape(count, BLOCK_ROWS)[:, -1], self.losses[rows].reshape(count, BLOCK_ROWS).mean(
             axis=1
         )
+
+
+def is_complete(row: Mapping[str, Any]) -> bool:
+    """Returns whether a line of `metrics.jsonl` has the numbers of a curve."""
+    return all(isinstance(row.get(name), (int, float)) for name in COLUMNS)
 
 
 Rule = Callable[[Curve, RunProperties], Diagnosis | None]

@@ -32,6 +32,7 @@ from seqwise.compare.run.jobs import (
     SPEED_JOB,
     Job,
     Outcome,
+    SpeedResult,
     SpeedResults,
     TrainingResult,
     find_missing_jobs,
@@ -44,7 +45,7 @@ from seqwise.compare.run.learning_rates import choose_rate
 from seqwise.compare.run.memory import measure_added_memory
 from seqwise.compare.run.shared_data import open_shared_task
 from seqwise.compare.run.stages import convert_time_budget
-from seqwise.errors import NonFiniteError, SaveError
+from seqwise.errors import NonFiniteError, SaveError, UsageError
 from seqwise.metrics.evaluation import ExampleScores
 from seqwise.tasks.language.task import Language
 from seqwise.training.checkpoints import get_resume_command, load_newest_checkpoint
@@ -487,7 +488,59 @@ def test_memory_and_waiting_are_unknown_for_ngram_models_and_interrupted_trials(
         assert outcome.result.memory is outcome.result.waiting_share is None
 
 
-# Time, processes
+# Notes, time, processes
+
+
+def test_notes_of_a_training_run_are_reported_and_those_of_the_search_are_not(text: Path, tmp_path: Path, monkeypatch):
+    class AlwaysWrong:
+        def __init__(self):
+            self.notes = ["training diverges"]
+
+        def add(self, step: Any) -> tuple[str, ...]:
+            return (self.notes.pop(),) if self.notes else ()
+
+    monkeypatch.setattr("seqwise.training.training_run.open_monitor", lambda *arguments: AlwaysWrong())
+    folder = tmp_path / "out"
+    plan = make_plan(folder, text, models=["rnn"], seeds=1)
+    reported: dict[str, list[list[str]]] = {}
+    for trial in plan.list_trials():
+        events = reported.setdefault(trial.kind, [])
+        execute(folder, Job("train", trial.name), lambda event, events=events: events.append(event.get("notes", [])))
+    assert not any(reported["lr"])
+    assert reported["train"][0] == reported["train"][-1] == ["training diverges"]
+
+
+def test_an_impossible_time_is_refused_before_the_speed_is_measured(text: Path, tmp_path: Path, monkeypatch):
+    folder = tmp_path / "out"
+    plan = make_plan(folder, text, lr_trials=3, seeds=1, budget="0.2s", match="time")
+
+    def fail(*arguments: Any) -> None:
+        raise AssertionError("measured")
+
+    monkeypatch.setattr(execute_module, "measure_speeds", fail)
+    monkeypatch.setattr(execute_module.SpeedMeasurement, "estimate", lambda self: SpeedResult(0.1, 64, 1.0))
+    assert execute(folder, SPEED_JOB).status == "done"
+    with pytest.raises(UsageError, match="20 updates and one validation take 3 s") as error:
+        convert_time_budget(folder, plan)
+    assert "at least 15s" in str(error.value)  # 10 updates of 0.1 s in a twelfth of it, and a fifth more
+    assert not folder.exists()
+
+
+def test_the_speed_is_estimated_by_the_second_update(text: Path, tmp_path: Path, monkeypatch):
+    folder = tmp_path / "out"
+    make_plan(folder, text, lr_trials=1, seeds=1, budget="60s", match="time")
+    estimates: list[SpeedResult] = []
+    original = execute_module.SpeedMeasurement.estimate
+
+    def estimate(self: Any) -> SpeedResult:
+        estimates.append(original(self))
+        return estimates[-1]
+
+    monkeypatch.setattr(execute_module.SpeedMeasurement, "estimate", estimate)
+    monkeypatch.setattr(execute_module, "measure_speeds", lambda *arguments: {})
+    execute(folder, SPEED_JOB)
+    assert len(estimates) == 2
+    assert all(0 < each.update_seconds < 1 and each.update_tokens == 64 for each in estimates)
 
 
 def test_a_time_budget_becomes_tokens_by_the_measured_speed(text: Path, tmp_path: Path):

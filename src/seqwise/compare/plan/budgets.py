@@ -80,10 +80,8 @@ class TrialBudgets:
 
     def check(self, costs: Mapping[str, TrialCost], unit: str, tokens_per_epoch: int | None = None) -> None:
         """Raises an error if a trial is too short; with `tokens_per_epoch` the error suggests a total in epochs."""
-        kinds: list[TrialKind] = ["train", "lr"] if self.lr_trials > 1 else ["train"]
         for name, cost in costs.items():
-            for kind in kinds:
-                amount = Budget.parse(self.training if kind == "train" else self.lr_trial).amount
+            for kind, amount in self.get_amounts().items():
                 if amount < cost.compute_minimum(kind):
                     also = " and one validation" if kind == "train" and cost.validation else ""
                     minimum = (
@@ -91,6 +89,15 @@ class TrialBudgets:
                     )
                     problem = f"{name}: a {TRIAL_NAMES[kind]} of {amount:,.10g} {unit} is too short: {minimum}."
                     raise UsageError(problem, fix=self._suggest_total(costs, tokens_per_epoch))
+
+    def is_too_short(self, cost: TrialCost) -> bool:
+        """Returns whether a trial of a family has less than it needs."""
+        return any(amount < cost.compute_minimum(kind) for kind, amount in self.get_amounts().items())
+
+    def get_amounts(self) -> dict[TrialKind, float]:
+        """Returns the budget of one trial of each kind."""
+        texts: dict[TrialKind, str] = {"train": self.training} | ({"lr": self.lr_trial} if self.lr_trials > 1 else {})
+        return {kind: Budget.parse(text).amount for kind, text in texts.items()}
 
     def _suggest_total(self, costs: Mapping[str, TrialCost], tokens_per_epoch: int | None) -> str:
         """Returns advice with the smallest total that gives every trial what it needs."""

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,7 @@ import torch
 
 from seqwise.budget import Budget
 from seqwise.callbacks import no_log
-from seqwise.compare.plan.budgets import estimate_token_cost
+from seqwise.compare.plan.budgets import TrialCost, estimate_token_cost
 from seqwise.compare.plan.folder import get_resume_command, try_lock
 from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, NEVER, WORKERS_VARIABLE, Plan
 from seqwise.compare.run.jobs import (
@@ -44,7 +44,14 @@ from seqwise.compare.run.jobs import (
 from seqwise.compare.run.learning_rates import choose_rate
 from seqwise.compare.run.memory import measure_added_memory
 from seqwise.compare.run.shared_data import open_shared_task
-from seqwise.compare.run.speed import NUM_UPDATES, SampledBatches, SpeedMeasurement, keep_fastest, measure_speeds
+from seqwise.compare.run.speed import (
+    NUM_UPDATES,
+    SampledBatches,
+    SpeedMeasurement,
+    estimate_speeds,
+    keep_fastest,
+    measure_speeds,
+)
 from seqwise.compare.run.waiting import measure_waiting
 from seqwise.errors import SeqwiseError, UsageError
 from seqwise.resolved_settings import ResolvedSettings
@@ -207,12 +214,14 @@ class _Execution:
         training = open_training(run, task=task)
         last_report = 0.0
         value = None  # of the last validation
+        notes: list[str] = []
         for step in training.steps(self.should_stop):
+            notes += step.notes
             if step.validation:
                 value = step.validation.get(self.plan.metric)
-            if step.validation or step.ended or time.monotonic() - last_report > POLL_SECONDS:
+            if step.validation or step.ended or step.notes or time.monotonic() - last_report > POLL_SECONDS:
                 last_report = time.monotonic()
-                self.report(_describe_progress(step, value))
+                self._report_step(step, value, notes)
         if not training.ended:
             raise InterruptedJob
 
@@ -250,7 +259,18 @@ class _Execution:
     def _report_last_row(self, run: Run) -> None:
         if rows := run.read_metrics():
             validation: dict[str, float] = next((r["validation"] for r in reversed(rows) if r.get("validation")), {})
-            self.report(_describe_progress(SimpleNamespace(**rows[-1]), validation.get(self.plan.metric)))
+            notes = [note for row in rows for note in row.get("notes", ())]
+            self._report_step(SimpleNamespace(**rows[-1]), validation.get(self.plan.metric), notes)
+
+    def _report_step(self, step: Any, value: float | None, notes: Sequence[str]) -> None:
+        """Reports a step, or a row of metrics, with the value of the last validation and all notes of the trial.
+
+        The learning-rate search tries rates that are too high or too low on purpose, so its notes are left out.
+        """
+        keys = {"progress": "progress", "tokens": "tokens", "seconds": "seconds", "speed": "tokens_per_second"}
+        progress = {"value": value, **{key: getattr(step, name) for key, name in keys.items()}}
+        is_search = self.job.kind != "train" or self.plan.get_trial(self.job.name).kind == "lr"
+        self.report(progress if is_search or not notes else {**progress, "notes": list(notes)})
 
     # The other kinds of jobs
 
@@ -267,6 +287,10 @@ class _Execution:
                     results[name] = self._measure_processes(name, each)
             return SpeedResults(results)
         prepare = {name: partial(self._prepare_measurement, each) for name, each in settings.items()}
+        if plan.budgets.is_timed and plan.strict:
+            estimates = estimate_speeds(prepare)
+            if any(plan.budgets.is_too_short(TrialCost(each.update_seconds / 2)) for each in estimates.values()):
+                return SpeedResults(estimates)  # the budget is refused, without a measurement of a minute
         seconds = 0.0  # without a time budget the speed is only needed to estimate the duration
         if plan.budgets.is_timed:
             seconds = max(MIN_SPEED_SECONDS, SPEED_SHARE * Budget.parse(plan.budgets.total).amount * len(families))
@@ -285,8 +309,10 @@ class _Execution:
         batches, endless = SampledBatches(task.batches(settings)), Budget(float("inf"), "seconds")
         trainer = Trainer(model, batches, settings.training, endless)
         num_updates = NUM_UPDATES[device.type if self.plan.budgets.is_timed else "cpu"]
-        validate = partial(task.validate, model, settings, World(), choose_minimum_share(task.valid_size()))
-        return SpeedMeasurement(trainer, validate, num_updates)
+        size = task.valid_size()
+        share = choose_minimum_share(size)
+        validate = partial(task.validate, model, settings, World(), share)
+        return SpeedMeasurement(trainer, validate, num_updates, share * size.num_tokens)
 
     def _measure_processes(self, family: str, settings: ResolvedSettings) -> SpeedResult:
         """Measures the speed of a family that is trained by several processes, in a short training run."""
@@ -368,9 +394,3 @@ class _Execution:
             open_shared_task(self.folder, self.plan, settings, reread=True)
             raise
         open_shared_task(self.folder, self.plan, settings, reread=True)
-
-
-def _describe_progress(step: Any, value: float | None) -> Event:
-    """Returns the progress event of a step, or of a row of metrics, with the value of the last validation."""
-    keys = {"progress": "progress", "tokens": "tokens", "seconds": "seconds", "speed": "tokens_per_second"}
-    return {"value": value, **{key: getattr(step, name) for key, name in keys.items()}}

@@ -27,7 +27,8 @@ from seqwise.metrics.evaluation import Baseline
 
 JobKind = Literal["speed", "train", "test", "latency"]
 # "event" is begin, progress, end, lost or stopped, with "kind" and "name" of the job; or waiting, with a "reason".
-# A job reports its progress without these three keys; the worker and the engine add them.
+# A job reports its progress without these three keys; the worker and the engine add them. Of a training run, "notes"
+# are all messages for the user so far.
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
 R = TypeVar("R")

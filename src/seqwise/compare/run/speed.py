@@ -36,6 +36,7 @@ from seqwise.files import write_text
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.training.loop import Trainer
 from seqwise.training.step import TrainerState
+from seqwise.training.validation import FORWARD_COST
 
 NUM_CANDIDATES, NUM_BATCHES = 16, 8  # batches spread over the epoch; those of them that a round trains on
 NUM_UPDATES = {"cpu": 8, "cuda": 128}  # of a round; on a GPU enough for CUDA graphs
@@ -73,6 +74,7 @@ class SpeedMeasurement:
     trainer: Trainer
     validate: Callable[[], object]
     num_updates: int  # of a round
+    validation_tokens: float = 0.0
     rounds: list[float] = field(default_factory=list)  # seconds
     validations: list[float] = field(default_factory=list)
     tokens: int = 0  # of a round
@@ -90,6 +92,18 @@ class SpeedMeasurement:
         may_repeat = not self.validations or self.validations[0] <= MAX_REPEATED_VALIDATION
         if may_repeat and len(self.validations) < MAX_VALIDATIONS:
             self.validations.append(self._time(self.validate))
+
+    def estimate(self) -> SpeedResult:
+        """Returns a rough speed from the two smallest batches, the first of which warms up.
+
+        The mean update takes longer, if batches differ in size; a validation is estimated by its tokens.
+        """
+        updates = self.trainer.steps()
+        next(updates)
+        tokens = self.trainer.state.tokens
+        seconds = self._time(lambda: next(updates))
+        tokens = self.trainer.state.tokens - tokens
+        return SpeedResult(seconds, tokens, self.validation_tokens / max(1, tokens) * seconds / FORWARD_COST)
 
     def _time(self, work: Callable[[], object]) -> float:
         """Returns the seconds that some work takes by itself."""
@@ -110,6 +124,15 @@ class SpeedMeasurement:
             update_tokens=self.tokens / self.num_updates,
             validation_seconds=min(self.validations[1:] or self.validations),
         )
+
+
+def estimate_speeds(prepare: Mapping[str, Callable[[], SpeedMeasurement]]) -> dict[str, SpeedResult]:
+    """Returns a rough speed of each family that can be trained, within seconds: see `SpeedMeasurement.estimate`."""
+    results = {}
+    for name, prepare_family in prepare.items():
+        with suppress(SeqwiseError, RuntimeError):  # its trials report the error
+            results[name] = prepare_family().estimate()
+    return results
 
 
 def measure_speeds(

@@ -7,7 +7,9 @@ every batch, by its rank. A store of n tokens has n - 1 targets. The module know
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -19,6 +21,7 @@ from seqwise.data.shuffle import hash_integers, permute_indices
 from seqwise.errors import DataError, UsageError
 
 Window = int | Literal["full"]
+WINDOWS_PER_BLOCK = 8  # of a share of the text that is scored; one more is read before them
 BATCHES_PER_PERMUTATION = 64  # batches whose windows are permuted at once, which is faster than one by one
 
 
@@ -154,6 +157,42 @@ class StreamEvaluationLoader(StreamLoader):
         mask = torch.from_numpy(np.arange(length) < counts[:, None])
         positions, ids = torch.from_numpy(starts), torch.from_numpy(tokens)
         return TokenBatch(ids[:, :-1], ids[:, 1:], mask, positions=positions, resets_state=resets_state)
+
+
+class BlockEvaluationLoader:
+    """A share of the text for models with a state: blocks at equal distances, `batch_size` of them in parallel.
+
+    The text is divided into as many equal parts as there are blocks, and a block is the end of its part. Before it the
+    model reads a window that does not count, so that its state is not empty. The blocks are always the same.
+    """
+
+    def __init__(
+        self, store: TokenStore, batch_size: int, window: int, share: float, rank: int = 0, world_size: int = 1
+    ):
+        require_targets(store, 1, batch_size, window)
+        self.store, self.batch_size, self.rank, self.world_size = store, batch_size, rank, world_size
+        num_targets = len(store) - 1
+        num_counted = min(num_targets, math.ceil(share * num_targets))
+        num_rounds = max(1, round(num_counted / (batch_size * WINDOWS_PER_BLOCK * window)))
+        self.num_blocks = min(num_rounds * batch_size, num_counted)
+        shortest = num_targets // self.num_blocks  # of the parts
+        self.length = min(shortest, -(-num_counted // self.num_blocks))  # targets of a block that count
+        self.warmup = min(window, shortest - self.length)
+        self.window = min(window, self.length)
+
+    def epoch(self) -> Iterator[TokenBatch]:
+        """Yields the windows of the first blocks, then those of the next."""
+        ends = np.arange(1, self.num_blocks + 1, dtype=np.int64) * (len(self.store) - 1) // self.num_blocks
+        for first in range(0, self.num_blocks, self.batch_size):
+            starts = np.array_split(ends[first : first + self.batch_size], self.world_size)[self.rank] - self.length
+            if not len(starts):
+                continue
+            if self.warmup:
+                batch = read_token_batch(self.store, starts - self.warmup, self.warmup)
+                yield replace(batch, mask=torch.zeros_like(batch.ids, dtype=torch.bool))
+            for done in range(0, self.length, self.window):
+                length = min(self.window, self.length - done)
+                yield read_token_batch(self.store, starts + done, length, resets_state=not (done or self.warmup))
 
 
 class WindowEvaluationLoader:

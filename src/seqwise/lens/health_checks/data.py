@@ -128,7 +128,13 @@ def check_labels(evidence: RunEvidence) -> Checked:
 
 
 def find_suspicious_labels(evidence: RunEvidence) -> list[tuple[list[ScoredLabel], int]] | str:
-    """Returns (suspicious examples, number of examples) of each split; or why they cannot be found."""
+    """Returns (suspicious examples, number of examples) of each split; or why they cannot be found. It scores once."""
+    if evidence.suspicious_labels is None:
+        evidence.suspicious_labels = _find_suspicious_labels(evidence)
+    return evidence.suspicious_labels
+
+
+def _find_suspicious_labels(evidence: RunEvidence) -> list[tuple[list[ScoredLabel], int]] | str:
     if evidence.trained.settings.task not in ("classify", "tag"):
         return "the task has no labels"
     if evidence.task is None:
@@ -138,6 +144,9 @@ def find_suspicious_labels(evidence: RunEvidence) -> list[tuple[list[ScoredLabel
     results, reason = [], ""
     for split in ("valid", "train"):
         scored = score_labels(evidence, split)
+        if not scored:  # of sentences that are too long
+            reason = reason or f"no example of the {split} split can be scored"
+            continue
         accuracy = float(np.mean([each.label == each.predicted for each in scored]))
         confident = [each for each in scored if each.probability >= CONFIDENT]
         errors = float(np.mean([each.label != each.predicted for each in confident])) if confident else 1.0

@@ -39,6 +39,7 @@ class RunEvidence:
     trained: TrainedModel
     quick: bool = False
     name: str = ""
+    suspicious_labels: Any = None  # what `find_suspicious_labels` has found, for the finding and for the table
 
     @property
     def has_gradients(self) -> bool:

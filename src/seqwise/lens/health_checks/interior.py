@@ -6,7 +6,7 @@ Without the model (`quick`), gates and dead units come from `watch.jsonl`, if th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from seqwise.layers.cells import Cell
 from seqwise.layers.diagnostics import DEAD_FLOOR, DEAD_RATIO
 from seqwise.layers.record import Recording
 from seqwise.layers.transformer import FeedForward
-from seqwise.lens.attention_layers import label_attention
+from seqwise.lens.attention_layers import list_attention
 from seqwise.lens.gates import CLOSED, GATES, OPEN
 from seqwise.lens.gradients import compute_half_life
 from seqwise.lens.health_checks.evidence import Checked, RunEvidence, list_some
@@ -125,17 +125,27 @@ def collect_states(subjects: list[Subject]) -> dict[str, np.ndarray]:
     """Returns the states of recurrent cells and the hidden values of feed-forward layers (tokens, units), by label."""
     modules = dict(subjects[0].module.named_modules())
     chunks: dict[str, list[np.ndarray]] = {}
-    if not any(isinstance(module, (Cell, FeedForward)) for module in modules.values()):
+    labels = label_units(modules)
+    if not labels:
         return {}
     for subject in subjects:
         recording: Recording = subject.record("*hidden")
         for name in recording:
             path = name.rpartition(".")[0]
-            if isinstance(modules.get(path), (Cell, FeedForward)):
-                label = make_label(path) + (", feed-forward" if isinstance(modules[path], FeedForward) else "")
+            if (label := labels.get(path)) is not None:
                 values = [value.float().reshape(-1, value.shape[-1]).cpu().numpy() for value in recording.every(name)]
                 chunks.setdefault(label, []).extend(values)
     return {label: np.concatenate(values) for label, values in chunks.items()}
+
+
+def label_units(modules: Mapping[str, nn.Module]) -> dict[str, str]:
+    """Returns path → label, a different one each, of the recurrent cells and feed-forward layers."""
+    labels: dict[str, str] = {}
+    for path, module in modules.items():
+        if isinstance(module, (Cell, FeedForward)):
+            label = make_label(path) + (", feed-forward" if isinstance(module, FeedForward) else "")
+            labels[path] = f"{label} ({path})" if label in labels.values() else label
+    return labels
 
 
 def find_dead_units(values: np.ndarray) -> np.ndarray:
@@ -181,14 +191,13 @@ def measure_heads(subjects: list[Subject]) -> dict[str, np.ndarray]:
         added = added - added.mean((0, 1))  # a constant is a bias
         squares[label] = squares.get(label, 0) + added.square().sum((0, 1, 3)).detach().cpu().numpy()
 
-    module = subjects[0].module
-    attention = [(path, part) for path, part in module.named_modules() if isinstance(part, MultiHeadAttention)]
+    layers = [layer for layer in list_attention(subjects[0]) if isinstance(layer.module, MultiHeadAttention)]
     hooks = [
-        part.out_proj.register_forward_pre_hook(
-            lambda _, inputs, path=path, part=part: add(label_attention(path, part), part, inputs[0])
+        layer.module.out_proj.register_forward_pre_hook(
+            lambda _, inputs, layer=layer: add(layer.label, layer.module, inputs[0])
         )
-        for path, part in attention
-        if part.heads > 1
+        for layer in layers
+        if layer.module.heads > 1
     ]
     try:
         for subject in subjects if hooks else ():

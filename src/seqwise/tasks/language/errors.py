@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from seqwise.errors import DataError
 from seqwise.tasks.error_report import ErrorReport, ErrorRequest
 from seqwise.tasks.inspection import get_device
 from seqwise.tasks.language.scoring import iterate_log_probabilities
@@ -16,6 +17,9 @@ def collect_errors(task: type[Language], bundle: ModelBundle, data: str, request
     """Predicts the tokens of a text and returns what went wrong."""
     store, description = request.open(lambda split: task.open_store(bundle, data, split))
     limit = request.max_examples or MAX_TOKENS.get(get_device(bundle.model).type, MAX_TOKENS["cpu"])
+    if len(store) < 2:
+        problem = f"{description} has {len(store)} of the two tokens that a prediction needs."
+        raise DataError(problem, fix="Give a longer text.")
     share = min(1.0, limit / (len(store) - 1))
     num_expected, num_done, parts = round(share * (len(store) - 1)), 0, []
     for positions, contexts, scores in iterate_log_probabilities(bundle.model, store, bundle.settings, share):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from seqwise.backbones.states import detach
 from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.data.batch import TokenBatch, spread_batches, spread_indices
-from seqwise.data.corpus.batching import StreamEvaluationLoader, WindowEvaluationLoader
+from seqwise.data.corpus.batching import BlockEvaluationLoader, StreamEvaluationLoader, WindowEvaluationLoader
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import NonFiniteError, UsageError
 from seqwise.losses import Loss, total
@@ -58,19 +57,24 @@ def score_text(
 ) -> tuple[float, int]:
     """Returns the summed negative log likelihood of this process's part of a text, and its number of tokens.
 
-    With a `share` below 1 only that share of the text is scored: the beginnings of all streams, or evenly spaced
-    windows.
+    With a `share` below 1 only that share of the text is scored: evenly spaced blocks or windows.
     """
     if isinstance(model, NGramModel):
         return model.score(store, block_sums)
     window = get_window(settings)
-    if model.stateful:
-        streams = StreamEvaluationLoader(store, choose_num_streams(store), window, rank, world_size)
-        batches: Iterator[TokenBatch] = islice(streams.epoch(), math.ceil(share * streams.steps))
-    else:
-        windows = WindowEvaluationLoader(store, BATCH_SIZE, window, window // 2, rank, world_size)
-        batches = spread_batches(windows, share)
+    batches = iterate_batches(store, window, model.stateful, share, rank, world_size)
     return _sum_losses(model, batches, block_sums, lambda done: progress(done * world_size, len(store) - 1))
+
+
+def iterate_batches(
+    store: TokenStore, window: int, stateful: bool, share: float = 1.0, rank: int = 0, world_size: int = 1
+) -> Iterator[TokenBatch]:
+    """Returns the batches of a text, or of a share of it, for a model with a state or without one."""
+    if not stateful:
+        return spread_batches(WindowEvaluationLoader(store, BATCH_SIZE, window, window // 2, rank, world_size), share)
+    if share < 1:
+        return BlockEvaluationLoader(store, BATCH_SIZE, window, share, rank, world_size).epoch()
+    return StreamEvaluationLoader(store, choose_num_streams(store), window, rank, world_size).epoch()
 
 
 def choose_num_streams(store: TokenStore) -> int:
@@ -181,20 +185,16 @@ def iterate_log_probabilities(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor]]:
     """Yields positions of scored tokens (N,), the length of the context of each (N,), and log-probabilities (N, V).
 
-    The model reads the text as in `score_text`. The context is counted from the beginning of the window or stream. With
-    a `share` below 1 only that share of the text is scored; of an n-gram model the tokens are evenly spread.
+    The model reads the text as in `score_text`. The context is counted from where the model begins to read: at the
+    beginning of the window or stream, or before a block. With a `share` below 1 only that share of the text is scored;
+    of an n-gram model the tokens are evenly spread.
     """
     if isinstance(model, NGramModel):
         yield from _iterate_ngram(model, store, share)
         return
     device, window, state = next(model.eval().parameters()).device, get_window(settings), None
-    if model.stateful:
-        streams = StreamEvaluationLoader(store, choose_num_streams(store), window)
-        batches: Iterator[TokenBatch] = islice(streams.epoch(), math.ceil(share * streams.steps))
-    else:
-        batches = spread_batches(WindowEvaluationLoader(store, BATCH_SIZE, window, window // 2), share)
     starts: np.ndarray | None = None
-    for batch in batches:
+    for batch in iterate_batches(store, window, model.stateful, share):
         assert batch.positions is not None
         if starts is None or batch.resets_state or not model.stateful:
             starts = batch.positions.numpy()

@@ -148,7 +148,7 @@ class Language(CorpusTask):
     ) -> dict[str, float]:
         """Returns loss and perplexity on the validation split, computed by all processes.
 
-        A `share` of the split is the beginning of each stream, or some windows for a model without a state.
+        A `share` of the split are blocks at equal distances, or windows for a model without a state.
         """
         store = self.stores["valid"]
         # The same batches for any number of processes; if they cannot be divided, the first process scores all of them.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
+import numpy as np
 import torch
 
-from seqwise.data.batch import spread_batches
+from seqwise.data.batch import spread_indices
 from seqwise.tasks.error_report import ErrorReport, ErrorRequest
 from seqwise.tasks.inspection import get_device
 from seqwise.tasks.language.token_errors import build_report, join_scores, score_targets
@@ -22,16 +21,16 @@ def collect_errors(task: type[Masked], bundle: ModelBundle, data: str, request: 
     store, description = request.open(lambda split: task.open_store(bundle, data, split))
     model, device = bundle.model.eval(), get_device(bundle.model)
     batches = build_evaluation_batches(store, bundle.preprocessor.tokenizer, bundle.settings)
-    num_masked = sum(int(batch.target_mask.sum()) for batch in batches.epoch())
+    counts = [int(batch.target_mask.sum()) for batch in batches.epoch()]
+    num_masked, masked = sum(counts), np.flatnonzero(counts)  # batches with a masked token, at least one
     limit = request.max_examples or MAX_TOKENS.get(device.type, MAX_TOKENS["cpu"])
-    share = min(1.0, limit / num_masked)
-    num_batches, parts = math.ceil(share * batches.steps), []
-    for index, batch in enumerate(spread_batches(batches, share)):
+    chosen, parts = masked[spread_indices(len(masked), min(1.0, limit / num_masked))], []
+    for index, step in enumerate(chosen):
+        batch = next(batches.epoch(0, int(step)))
         rows, columns = batch.target_mask.nonzero(as_tuple=True)
-        if len(rows):
-            scores = model.scores(model.states(batch.ids.to(device)), rows.to(device), columns.to(device))
-            positions = (batch.positions[rows] + columns).numpy()
-            targets = batch.targets[rows, columns].numpy()
-            parts.append(score_targets(positions, columns.numpy() + 1, targets, scores))
-        request.progress(index + 1, num_batches)
+        scores = model.scores(model.states(batch.ids.to(device)), rows.to(device), columns.to(device))
+        positions = (batch.positions[rows] + columns).numpy()
+        targets = batch.targets[rows, columns].numpy()
+        parts.append(score_targets(positions, columns.numpy() + 1, targets, scores))
+        request.progress(index + 1, len(chosen))
     return build_report(bundle, store, description, join_scores(parts), num_masked, is_in_window=True)

@@ -27,15 +27,16 @@ BATCH_SIZE, MAX_BATCH_TOKENS = 32, 4_096  # of the batches whose probabilities a
 
 
 def collect_errors(task: type[Translate], bundle: ModelBundle, data: str, request: ErrorRequest) -> ErrorReport:
-    """Translates sources into the first target language and returns what went wrong."""
-    requested = request_targets(bundle, None)
+    """Translates sources into the requested target language, or the first, and returns what went wrong."""
+    names = bundle.preprocessor.attributes["targets"]
+    target = request.target or names[0]
+    requested = request_targets(bundle, target)
     splits, pairs, description = request.open(lambda split: task.select_examples(requested, data, split))
     limit = MAX_PAIRS.get(get_device(bundle.model).type, MAX_PAIRS["cpu"])
     chosen = [pairs[index] for index in request.choose(len(pairs), limit)]
-    names = bundle.preprocessor.attributes["targets"]
-    options = InferenceOptions(task.beam_search, target=names[0])
+    options = InferenceOptions(task.beam_search, target=target)
     pipeline = TranslationPipeline(bundle, options)
-    texts = translate_pairs(pipeline, chosen, splits.findings, request.progress)[names[0]]
+    texts = translate_pairs(pipeline, chosen, splits.findings, request.progress)[target]
     outputs, references = [output for output, _ in texts], [each for _, each in texts]
     sources = pipeline.encode_sources([pair.source for pair in chosen])
     items = build_items(bundle.choose_metric(options, task.primary_metric[0]), outputs, references, "pairs")
@@ -50,7 +51,7 @@ def collect_errors(task: type[Translate], bundle: ModelBundle, data: str, reques
     groups.append(group_ratios(items, ratios))
     notes = [f"{options.describe_decoding()}."]
     if len(names) > 1:
-        notes.append(f"Translations into {names[0]}, the first of the targets {', '.join(names)}.")
+        notes.append(f"Translations into {target}, one of the targets {', '.join(names)}.")
     return ErrorReport(
         description,
         items,

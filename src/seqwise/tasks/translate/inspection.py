@@ -1,11 +1,12 @@
 """Inputs of a translator for the views of `seqwise.lens`. Each answer is a token of the model's own translation.
 
-A run with several target languages is inspected with the first.
+Of a run with several target languages one is inspected: `ModelBundle.target`, or the first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -21,7 +22,8 @@ def inspect_sources(
     bundle: ModelBundle, texts: Sequence[str], descriptions: Sequence[str], options: InferenceOptions
 ) -> list[InspectedInput]:
     """Returns sources with their translations by the model, truncated as in training; empty ones are left out."""
-    pipeline = TranslationPipeline(bundle, options)
+    target = bundle.target or bundle.preprocessor.attributes["targets"][0]
+    pipeline = TranslationPipeline(bundle, replace(options, target=target))
     source_ids = pipeline.encode_sources(texts)
     outputs = {index: np.array(hypotheses[0][0].ids, dtype=np.int64)
                for index, hypotheses in pipeline.translate_ids(source_ids)}  # fmt: skip
@@ -43,8 +45,9 @@ def _inspect_ids(
     pipeline: TranslationPipeline, source: np.ndarray, output: np.ndarray, text: str, description: str
 ) -> InspectedInput:
     """Returns the ids of a source and of its translation."""
-    target, tokenizers = next(iter(pipeline.targets)), pipeline.preprocessor.tokenizers
-    batch = collate([[source], [output]], pipeline.bos_eos_ids[:1], pipeline.max_length).to(pipeline.device)
+    ((target, index),), tokenizers = pipeline.targets.items(), pipeline.preprocessor.tokenizers
+    batch = collate([[source], [output]], [pipeline.bos_eos_ids[index]], pipeline.max_length).to(pipeline.device)
+    batch = replace(batch, first_target=index)
     targets = batch.targets[0, 0][batch.mask[0, 0]]
     names = name_tokens(tokenizers[target], targets)
     answers = [
@@ -59,10 +62,11 @@ def _inspect_ids(
         name_tokens(tokenizers[target], batch.inputs[0, 0]),
         names,
         answers,
+        target=target if len(pipeline.preprocessor.attributes["targets"]) > 1 else "",
     )
 
 
 def score_token(model: Translator, batch: PairBatch, position: int) -> Tensor:
     """Returns the log-probability of a token of the translation, given the source and the tokens before it."""
     memory = model.encode(batch.source, batch.lengths)
-    return -model.get_decoder(0).losses(memory, batch.inputs[:, 0], batch.targets[:, 0])[0, position]
+    return -model.get_decoder(batch.first_target).losses(memory, batch.inputs[:, 0], batch.targets[:, 0])[0, position]

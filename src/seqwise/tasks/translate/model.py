@@ -36,6 +36,7 @@ class PairBatch(Batch):
     inputs: Tensor  # (B, N, T) int64: <bos>, then the target
     targets: Tensor  # (B, N, T) int64: the target, then <eos>
     mask: Tensor  # (B, N, T) bool: False for padding
+    first_target: int = 0  # index of the first of the N languages in the run: a view reads one of them alone
 
     @property
     def length(self) -> int:
@@ -113,7 +114,7 @@ class Translator(nn.Module):
         smoothing = self.smoothing if self.training else 0.0
         losses = []
         for n in range(batch.inputs.shape[1]):
-            decoder, inputs = self.get_decoder(n), batch.inputs[:, n]
+            decoder, inputs = self.get_decoder(batch.first_target + n), batch.inputs[:, n]
             if self.training and self.true_token_share < 1:
                 inputs = self.mix_predictions(decoder, memory, inputs)
             losses.append(decoder.loss(memory, inputs, batch.targets[:, n], batch.mask[:, n], smoothing))
