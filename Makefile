@@ -12,6 +12,8 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest --color=no -rs
 # A thread of PyTorch that waits must not keep other processes from working.
 export GOMP_SPINCOUNT ?= 1000
+# Container images set this, and then every process that the tests start would compile all of Seqwise again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all test-gpu lint format bench clean

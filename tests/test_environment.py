@@ -54,6 +54,7 @@ def test_the_description_names_versions_and_machine():
     assert json.loads(json.dumps(description)) == description
 
 
+@pytest.mark.slow
 def test_the_probe_agrees_with_bfloat16_layers_in_a_child_process():
     code = "import torch; x = torch.ones(9, 256, 256).bfloat16(); torch.nn.LSTM(256, 256).bfloat16()(x @ x)"
     works = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0

@@ -198,6 +198,7 @@ def vectors(benchmark_script) -> ModuleType:
     return benchmark_script("vectors")
 
 
+@pytest.mark.slow
 def test_both_implementations_are_trained_and_evaluated(vectors, text, tmp_path, capsys):
     (tmp_path / "pairs.tsv").write_text("word00\tword01\t9\nword00\tword10\t1\nword02\tword30\t2\n")
     rows = "gensim-skipgram,skipgram"

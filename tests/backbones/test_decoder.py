@@ -206,7 +206,8 @@ def test_recorded_names_are_stable():
 
 @each_variant
 def test_gradients_match_finite_differences(variant):
-    decoder, x, source = build(variant, depth=1), random_tensor(1, 2, WIDTH), random_tensor(1, 3, WIDTH, seed=2)
+    decoder = build(variant, depth=1, inputs=4, memory=4, width=4)
+    x, source = random_tensor(1, 2, 4), random_tensor(1, 3, 4, seed=2)
     parts = [x.requires_grad_(), source.requires_grad_(), *decoder.parameters()][:4]
 
     def run(*_: Tensor) -> Tensor:

@@ -302,22 +302,24 @@ def test_help_begins_with_the_options_of_compare_and_omits_unsupported_ones(seqw
         assert family in " ".join(page.split("--variants")[0].split())
 
 
-def test_a_size_may_be_abbreviated(seqwise_command, engines, text, tmp_path):
+def test_a_size_may_be_abbreviated(seqwise_command, text, tmp_path, monkeypatch):
+    monkeypatch.setattr(api, "run_stages", lambda *args: False)  # the plan is saved before
     settings = [word for word in SETTINGS if word not in ("--network.width", "12")]
     options = ["--models", "rnn", "--budget", "6k-tokens", "--seeds", "1", "--lr-trials", "1", "--parameters", "2.5k"]
     result = seqwise_command("compare", text, *settings, *options, "--out", tmp_path / "out")
-    assert result.status == 0, result.err
+    assert result.status == 130, result.err
     assert Plan.open(tmp_path / "out").target_parameters == 2500
 
 
-def test_a_settings_file_applies_to_all_families(seqwise_command, engines, text, tmp_path):
+def test_a_settings_file_applies_to_all_families(seqwise_command, text, tmp_path, monkeypatch):
+    monkeypatch.setattr(api, "run_stages", lambda *args: False)  # the plan is saved before
     settings = tmp_path / "settings.yaml"
     settings.write_text("network: {width: 9}\nbudget: 3k-tokens\n")
     result = seqwise_command(
         "compare", text, *[word for word in SETTINGS if word not in ("--network.width", "12")], "--config", settings,
         "--models", "rnn", "--lr-trials", "1", "--seeds", "1", "--out", tmp_path / "out",
     )  # fmt: skip
-    assert result.status == 0, result.err
+    assert result.status == 130, result.err
     plan = Plan.open(tmp_path / "out")
     assert plan.families["rnn"].network.width == 9
     assert plan.budgets.total == "3000-tokens"

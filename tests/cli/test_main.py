@@ -179,7 +179,15 @@ def test_a_closed_pipe_is_not_an_error():
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["train", "--help-all"], ["doctor", "--json"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["train", "--help"],
+        ["train", "--help-all"],
+        pytest.param(["doctor", "--json"], marks=pytest.mark.slow),
+    ],
+)
 def test_a_full_disk_behind_standard_output_is_not_a_bug(words):
     with open("/dev/full", "w") as full:
         result = subprocess.run(

@@ -12,7 +12,7 @@ from PIL import Image
 from seqwise.config import FAMILIES
 
 SMALL = ["--network.width", "16", "--network.depth", "1", "--budget", "1k-tokens", "--data.window", "16"]
-SMALL += ["--training.batch-size", "4", "--device", "cpu"]
+SMALL += ["--training.batch-size", "4", "--training.validate-every", "5", "--device", "cpu"]
 RUN_FILES = {"config.yaml", "env.json", "metrics.jsonl", "model.safetensors", "tokenizer.json", "README.md"}
 
 
@@ -71,7 +71,7 @@ def test_runs_without_a_name_are_numbered(seqwise_command, book, tmp_path, monke
 
 
 def test_every_validation_is_a_line_and_every_line_has_its_metrics(seqwise_command, book, tmp_path):
-    result = seqwise_command("train", book, "--out", tmp_path / "run", *SMALL, "--training.validate-every", "5")
+    result = seqwise_command("train", book, "--out", tmp_path / "run", *SMALL)
     lines = [line for line in result.err.splitlines() if line.startswith("step ")]
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     validations = [row for row in rows if row.get("validation")]

@@ -15,9 +15,11 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 BACKENDS = ["plain", "triton"]
 CHUNKS = {"one chunk": N * V, "chunks of three rows": 3 * V, "row by row": 1}
+CASES = [(backend, chunks) for backend in BACKENDS for chunks in CHUNKS]
+CASES[-1:] = [pytest.param(CASES[-1], marks=pytest.mark.slow)]  # many launches of interpreted kernels
 
 
-@pytest.fixture(params=[(backend, chunks) for backend in BACKENDS for chunks in CHUNKS], ids=", ".join, autouse=True)
+@pytest.fixture(params=CASES, ids=", ".join, autouse=True)
 def _choose_backend(request, monkeypatch):
     backend, chunks = request.param
     monkeypatch.setattr(kernel, "MAX_SCORES", dict.fromkeys(kernel.MAX_SCORES, CHUNKS[chunks]))

@@ -33,11 +33,20 @@ from seqwise.layers.scan import build_direction, zero_padding
 # --- against the reference implementation ----------------------------------------------------------------------------
 
 
+SINGLE, DOUBLE = (torch.float32, 1e-5, 1e-4), (torch.float64, 1e-13, 1e-12)  # and tolerances of values and gradients
+
+
 @each_cell_spec
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize(
-    ("dtype", "tolerance", "gradient_tolerance"), [(torch.float32, 1e-5, 1e-4), (torch.float64, 1e-13, 1e-12)]
+    ("dtype", "tolerance", "gradient_tolerance", "reverse", "padded"),
+    [
+        *((*SINGLE, reverse, padded) for reverse in (False, True) for padded in (False, True)),
+        (*DOUBLE, True, True),
+        *(
+            pytest.param(*DOUBLE, *case, marks=pytest.mark.slow)
+            for case in ((False, False), (False, True), (True, False))
+        ),
+    ],
 )
 def test_values_states_and_gradients_equal_the_reference_implementation(
     spec, reverse, padded, dtype, tolerance, gradient_tolerance

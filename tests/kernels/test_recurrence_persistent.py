@@ -152,6 +152,7 @@ def test_an_initial_state_of_another_type_is_converted(name: str, backend) -> No
         torch.testing.assert_close(actual, reference, atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_padding_may_be_nan_and_gets_no_gradient(backend) -> None:
     layer, lengths = build_layer("lstm", True), torch.tensor(LENGTHS)
     with_nan = torch.randn(len(LENGTHS), 4, 3)

@@ -17,7 +17,7 @@ LANGUAGE = {
     "network": {"width": 16, "depth": 1},
     "text": {"tokenizer": "words"},
     "data": {"window": 16},
-    "training": {"batch_size": 4},
+    "training": {"batch_size": 4, "validate_every": 1000},
 }
 
 

@@ -127,7 +127,7 @@ def bound_opening_seconds(chromium: Any, path: Path, width: int) -> float:
     assert page.tab.locator("figure").count() >= 2
     assert page.errors == []
     assert page.requests == [page.address]
-    page.tab.context.close()
+    page.tab.close()
     session.detach()
     return min(elapsed, cpu_seconds)
 

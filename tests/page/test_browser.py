@@ -79,8 +79,8 @@ def show(chromium: Any, tmp_path: Path) -> Iterator[Show]:
 
     yield show_figures
     for page in opened:
+        page.tab.close()
         assert page.errors == []
-        page.tab.context.close()
 
 
 @pytest.fixture(scope="module", params=[(390, "light"), (1300, "dark")], ids=["390-light", "1300-dark"])
@@ -658,7 +658,7 @@ def test_coarser_cells_say_what_they_stand_for(chromium: Any, tmp_path: Path):
     assert read_value(page.tab) == pytest.approx(block.mean(), abs=2 * step)
     assert f"[{10 * rows}–{11 * rows - 1}]" in tip
     assert page.errors == []
-    page.tab.context.close()
+    page.tab.close()
 
 
 # --- notebooks
@@ -682,7 +682,7 @@ def test_fragments_in_one_notebook_do_not_clash(chromium: Any, tmp_path: Path):
     assert frames[1].locator(".pinned-item").count() == 0
     assert page.tab.locator("body > *").count() == 3  # nothing is added to the notebook
     assert page.errors == []
-    page.tab.context.close()
+    page.tab.close()
 
 
 def test_all_figures_are_drawn_when_the_page_is_loaded(chromium: Any, tmp_path: Path):

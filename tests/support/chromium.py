@@ -38,9 +38,11 @@ def launch_chromium() -> Iterator[Any]:
 
 def open_file(chromium: Any, path: Path, width: int = 1300, scheme: str = "light") -> OpenPage:
     """Opens a file in a new window that has no network, and collects what it requests and what goes wrong."""
-    settings = {"color_scheme": scheme, "reduced_motion": "reduce", "offline": True}
-    context = chromium.new_context(viewport={"width": width, "height": 900}, **settings)
-    tab = context.new_page()
+    if not chromium.contexts:
+        chromium.new_context(reduced_motion="reduce", offline=True)
+    tab = chromium.contexts[0].new_page()
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.emulate_media(color_scheme=scheme)
     opened = OpenPage(tab, path.as_uri(), [], [])
     tab.on("request", lambda request: opened.requests.append(request.url))
     tab.on(

@@ -17,7 +17,7 @@ SMALL = {
     "budget": "1k-tokens",
     "device": "cpu",
     "network": {"width": 16, "depth": 1},
-    "training": {"batch_size": 4},
+    "training": {"batch_size": 4, "validate_every": 5},
     "data": {"window": 16},
 }
 
