@@ -3,6 +3,7 @@
     python docs/generate.py                  the tables of settings, recorded names, comparisons and speed
     python docs/generate.py --transcripts    also run every `$ ` command of docs/*.md and insert its real output
     python docs/generate.py --transcripts tag.md caption.md    the same for some pages only
+    python docs/generate.py --comparisons    also rewrite the recorded reports with the present verdicts and page
 
 A generated part is between `<!-- NAME: begin -->` and `<!-- NAME: end -->`; `tests/policy/test_documentation.py` fails
 when one is stale. Transcripts depend on the machine and the day, so no test compares them.
@@ -25,8 +26,10 @@ import torch
 from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
-from seqwise.compare.report.formatting import format_interval, format_metric, format_seconds
-from seqwise.compare.report.schema import Family, Report, from_json
+from seqwise.compare.report.page.page import make_page
+from seqwise.compare.report.schema import Family, Report, from_json, to_json
+from seqwise.compare.report.texts import add_texts
+from seqwise.compare.report.verdict import add_verdict
 from seqwise.config import Section, Settings
 from seqwise.data.batch import TokenBatch
 from seqwise.layers.attention import MultiHeadAttention
@@ -187,14 +190,27 @@ def build_comparisons() -> str:
     return "\n\n".join(build_comparison(title, name) for name, title in titles.items())
 
 
-def build_comparison(title: str, name: str) -> str:
-    text = (DOCS / "comparisons" / f"{name}.html").read_text(encoding="utf-8")
-    script = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)
+def read_report(path: Path) -> Report:
+    """Returns the report inside a recorded page."""
+    script = re.search(
+        r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL
+    )
     assert script is not None
-    report = from_json(Report, json.dumps(json.loads(script[1])["report"]))
+    return from_json(Report, json.dumps(json.loads(script[1])["report"]))
+
+
+def rewrite_reports() -> None:
+    """Writes the verdict, the texts and the page of each recorded report again; its results and tests stay."""
+    for path in sorted((DOCS / "comparisons").glob("*.html")):
+        report = add_texts(add_verdict(read_report(path)))
+        path.write_text(make_page(from_json(Report, to_json(report))), encoding="utf-8")
+
+
+def build_comparison(title: str, name: str) -> str:
+    report = read_report(DOCS / "comparisons" / f"{name}.html")
     assert report.verdict is not None
     head = f"| | {report.metric.name} | 95 % interval | parameters | {report.unit}/s | one prediction |"
-    rows = [build_comparison_row(family, report.metric.key) for family in report.families]
+    rows = [build_comparison_row(family, report.verdict.equal) for family in report.families]
     budget = f"each family: {report.rules.budget} × {len(report.rules.seeds)} seeds"
     lines = [
         f"## {title}",
@@ -206,17 +222,16 @@ def build_comparison(title: str, name: str) -> str:
     return "\n\n".join(lines)
 
 
-def build_comparison_row(family: Family, metric: str) -> str:
-    low, high, _ = family.interval or (None, None, "")
+def build_comparison_row(family: Family, equal: tuple[str, ...]) -> str:
     mark = {"best": " **best**", "tied": " ≈", "unsure": " ?"}.get(family.rank, "")
-    speed = "" if family.is_baseline or family.training is None else f"{family.training.tokens_per_second:,.0f}"
+    text = family.text
     cells = [
-        f"`{family.name}`{mark}",
-        format_metric(metric, family.mean, family.half_width),
-        format_interval(metric, low, high),
-        f"{family.parameters:,}" if family.parameters else "",
-        speed,
-        format_seconds(family.latency),
+        f"`{family.name}`{' =' if family.name in equal else mark}",
+        text["mean"],
+        text["interval"],
+        text["parameters"] if family.parameters else "",
+        "" if family.is_baseline else text["tokens_per_second"],
+        text["latency"],
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -415,6 +430,8 @@ def run_command(command: str, folder: Path) -> str:
 
 
 def main() -> None:
+    if "--comparisons" in sys.argv:
+        rewrite_reports()
     for name in PARTS:
         page, text = fill_part(name)
         page.write_text(text, encoding="utf-8")

@@ -132,7 +132,7 @@ def test_no_file_has_a_meaningless_name():
     meaningless = re.compile(r"(utils?|helpers?|commons?|misc)", re.IGNORECASE)
     assert [
         path
-        for path in list_project_files()
+        for path in (file.relative_to(ROOT) for file in list_project_files())
         if meaningless.fullmatch(path.stem) or meaningless.fullmatch(path.parent.name)
     ] == []
 

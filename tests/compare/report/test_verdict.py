@@ -117,7 +117,7 @@ def test_three_tied_families():
     assert verdict["tied"] == ["lstm", "rnn"]
     assert verdict["sentences"][:2] == [
         "There is no clear winner: gru has the best perplexity, 3.12 (95 % interval 3.05 to 3.19).",
-        "lstm (3.15) and rnn (3.16) are tied with it (+0.96 to +1.3 %, p ≤ 0.6): more seeds are needed to tell them "
+        "lstm (3.15) and rnn (3.16) are tied with it (+0.96 to +1.3 %, p ≥ 0.6): more seeds are needed to tell them "
         "apart.",
     ]
     for pair in report["pairs"]:
@@ -211,7 +211,7 @@ def test_several_probably_worse_and_several_worse_families_share_a_sentence():
     pair[frozenset(("gru", "ngram"))] |= {"adjusted_p": 0.0001}
     assert compute_verdict(report)["sentences"][:3] == [
         "gru has the best perplexity, 3.12 (95 % interval 3.05 to 3.19).",
-        "lstm (3.32) and attentive (3.52) are probably worse (+6.4 to +13 %, p ≤ 0.031, but ≤ 0.09 adjusted for "
+        "lstm (3.32) and attentive (3.52) are probably worse (+6.4 to +13 %, p ≤ 0.031, but ≥ 0.085 adjusted for "
         "10 pairs); more seeds are needed to be certain.",
         "rnn (3.72) is worse (+19 %, p = 0.012); ngram (3.92) is far behind (+26 %, p < 0.001).",
     ]
@@ -345,10 +345,12 @@ def test_families_that_solve_a_task_and_others_that_do_not():
         make_family("rnn", 0.998, low=0.996, high=1.0), make_family("transformer", 0.8, low=0.78, high=0.82),
         key="accuracy", significant="gru-transformer",
     )  # fmt: skip
-    assert compute_verdict(report)["sentences"][:2] == [
+    assert compute_verdict(report)["sentences"][:4] == [
         "gru and lstm solve this task: accuracy 100.0 % with every seed, the best possible result. "
         "Only a harder or larger test set can tell them apart.",
         "rnn (99.80 %) is tied with them (−0.2 percentage points, p = 0.6).",
+        "None of them is clearly cheaper: neither their latencies nor their sizes differ clearly.",
+        "transformer (80.0 %) is far behind (−20.0 percentage points, p = 0.012).",
     ]
 
 

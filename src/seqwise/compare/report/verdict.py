@@ -65,9 +65,9 @@ def _write_sentences(report: Report, ranking: Ranking) -> list[str]:
     candidates = [
         (0, [_describe_best(ranking, ranking.best)]),
         (0, _describe_ties(ranking)),
+        (0, name_cheapest(ranking)),
         (0, _describe_unsure(ranking)),
         (0, _describe_worse(ranking)),
-        (0, name_cheapest(ranking)),
         (0, compare_with_baseline(ranking, ranking.best)),
         (2, compare_with_ngrams(ranking)),
         (3, recommend_fast(ranking, ranking.best)),
@@ -189,17 +189,23 @@ def _format_gaps(ranking: Ranking, group: tuple[Family, ...]) -> str:
 
 
 def _format_p(ranking: Ranking, group: tuple[Family, ...]) -> str:
-    """Returns the largest adjusted p of a group; where the adjustment removes the significance, also the p before."""
+    """Returns the adjusted p of a group, as a limit if they are several; also the p before, if adjustment decides."""
     pairs = [pair for family in group if (pair := ranking.get_pair(family)) is not None and pair.p is not None]
     if len(pairs) < len(group):
         return "not tested"
-    raw, adjusted = (max(getattr(pair, key) or 0.0 for pair in pairs) for key in ("p", "adjusted_p"))
-    sign = "=" if len(group) == 1 else "≤"
-    text = format_p(adjusted).replace("=", sign)
+    before, adjusted = ([getattr(pair, key) or 0.0 for pair in pairs] for key in ("p", "adjusted_p"))
+    text = _limit_p(adjusted)
     if _loses_significance(pairs[0]):
-        before, after = (format_p(p).replace("=", sign) for p in (raw, adjusted))
-        text = f"{before}, but {after.removeprefix('p ').removeprefix('= ')} adjusted for {ranking.num_tests} pairs"
+        after = text.removeprefix("p ").removeprefix("= ")
+        text = f"{_limit_p(before)}, but {after} adjusted for {ranking.num_tests} pairs"
     return text + (", by the test examples alone" if all(pair.covers == "examples" for pair in pairs) else "")
+
+
+def _limit_p(values: list[float]) -> str:
+    """Returns "p = 0.012" of one value, "p ≤ 0.012" of several small ones, otherwise "p ≥ 0.4"."""
+    are_small = max(values) < 1 - CONFIDENCE
+    sign = "=" if len(values) == 1 else "≤" if are_small else "≥"
+    return format_p(max(values) if are_small else min(values)).replace("=", sign)
 
 
 def _choose_verb(group: tuple[Family, ...]) -> str:

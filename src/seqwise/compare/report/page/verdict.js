@@ -15,7 +15,7 @@ function makeWinner() {
     : tied.length ? "Ahead by little" : unsure.length ? "Ahead, but not certainly" : "Best";
   return [
     make("p", { class: "label" }, headline),
-    make("p", { class: "winner" + (length > 26 ? " longest" : length > 9 ? " long" : "") }, ...names.flatMap((name, at) => [at ? ", " : "", drawWinnerMark(name), make("bdi", {}, name)])),
+    make("p", { class: "winner" + (length > 26 ? " longest" : length > 9 ? " long" : "") }, ...names.flatMap((name, at) => [at ? ", " : "", make("span", {}, drawWinnerMark(name), make("bdi", {}, name))])),
     make("p", { class: "score" }, metric.name + " ", make("b", {}, best.text.mean)),
     tied.length > 0 && make("p", { class: "equals" }, "tied: ", ...joinElements(tied)),
     unsure.length > 0 && make("p", { class: "equals" }, "behind, but not certainly: ", ...joinElements(unsure)),
