@@ -49,8 +49,9 @@ class HealthMonitor:
         if num_rows < self.next_check and not row.get("validation"):
             return ()
         self.next_check = num_rows + max(CHECK_ROWS, int(CHECK_SHARE * num_rows))
-        columns = (np.array(column) for column in self.columns)
-        return self.find_news(Curve(*columns, self.validations, row.get("progress", 0.0), row.get("ended", "")))
+        steps, losses, norms, rates = (np.array(column) for column in self.columns)
+        progress, ended = row.get("progress", 0.0), row.get("ended", "")
+        return self.find_news(Curve(steps, losses, norms, rates, self.validations, progress, ended))
 
     def find_news(self, curve: Curve) -> tuple[str, ...]:
         """Returns a line for the first rule that reports a problem, unless it was reported before.

@@ -96,7 +96,9 @@ class TrialBudgets:
 
     def get_amounts(self) -> dict[TrialKind, float]:
         """Returns the budget of one trial of each kind."""
-        texts: dict[TrialKind, str] = {"train": self.training} | ({"lr": self.lr_trial} if self.lr_trials > 1 else {})
+        texts: dict[TrialKind, str] = {"train": self.training}
+        if self.lr_trials > 1:
+            texts["lr"] = self.lr_trial
         return {kind: Budget.parse(text).amount for kind, text in texts.items()}
 
     def _suggest_total(self, costs: Mapping[str, TrialCost], tokens_per_epoch: int | None) -> str:

@@ -191,13 +191,13 @@ def measure_heads(subjects: list[Subject]) -> dict[str, np.ndarray]:
         added = added - added.mean((0, 1))  # a constant is a bias
         squares[label] = squares.get(label, 0) + added.square().sum((0, 1, 3)).detach().cpu().numpy()
 
-    layers = [layer for layer in list_attention(subjects[0]) if isinstance(layer.module, MultiHeadAttention)]
+    modules = [(layer.label, layer.module) for layer in list_attention(subjects[0])]
     hooks = [
-        layer.module.out_proj.register_forward_pre_hook(
-            lambda _, inputs, layer=layer: add(layer.label, layer.module, inputs[0])
+        module.out_proj.register_forward_pre_hook(
+            lambda _, inputs, label=label, module=module: add(label, module, inputs[0])
         )
-        for layer in layers
-        if layer.module.heads > 1
+        for label, module in modules
+        if isinstance(module, MultiHeadAttention) and module.heads > 1
     ]
     try:
         for subject in subjects if hooks else ():

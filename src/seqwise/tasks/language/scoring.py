@@ -62,7 +62,7 @@ def score_text(
     if isinstance(model, NGramModel):
         return model.score(store, block_sums)
     window = get_window(settings)
-    batches = iterate_batches(store, window, model.stateful, share, rank, world_size)
+    batches = iterate_batches(store, window, bool(model.stateful), share, rank, world_size)
     return _sum_losses(model, batches, block_sums, lambda done: progress(done * world_size, len(store) - 1))
 
 
@@ -194,7 +194,7 @@ def iterate_log_probabilities(
         return
     device, window, state = next(model.eval().parameters()).device, get_window(settings), None
     starts: np.ndarray | None = None
-    for batch in iterate_batches(store, window, model.stateful, share):
+    for batch in iterate_batches(store, window, bool(model.stateful), share):
         assert batch.positions is not None
         if starts is None or batch.resets_state or not model.stateful:
             starts = batch.positions.numpy()

@@ -27,6 +27,7 @@ def collect_errors(task: type[Masked], bundle: ModelBundle, data: str, request: 
     chosen, parts = masked[spread_indices(len(masked), min(1.0, limit / num_masked))], []
     for index, step in enumerate(chosen):
         batch = next(batches.epoch(0, int(step)))
+        assert batch.positions is not None
         rows, columns = batch.target_mask.nonzero(as_tuple=True)
         scores = model.scores(model.states(batch.ids.to(device)), rows.to(device), columns.to(device))
         positions = (batch.positions[rows] + columns).numpy()
