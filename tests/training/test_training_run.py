@@ -25,8 +25,9 @@ BUDGET = f"{NUM_STEPS * TOKENS_PER_STEP}-tokens"
 
 
 def list_arguments(book: Path, folder: Path, *options: str) -> list[str | Path]:
-    """Returns the arguments of a run of 30 steps with a checkpoint after every tenth."""
-    return [book, *OPTIONS, "--budget", BUDGET, "--training.save-every", "10", *options, "--out", folder]
+    """Returns the arguments of a run of 30 steps with a checkpoint after every tenth and quick validations."""
+    intervals = ["--training.save-every", "10", "--data.valid-fraction", "0.005"]
+    return [book, *OPTIONS, "--budget", BUDGET, *intervals, *options, "--out", folder]
 
 
 def list_logged_steps(folder: Path) -> list[int]:
@@ -101,7 +102,8 @@ def test_a_non_finite_loss_stops_before_the_update_and_names_step_and_samples(bo
     With a checkpoint at every step, these infinite weights are an error of their own (next test). Resumed with fewer
     checkpoints, training reaches the loss of step 3, which is not finite.
     """
-    assert train(*list_arguments(book, tmp_path / "run", *DIVERGING_OPTIONS, "--training.save-every", "1")) == 1
+    options = [*DIVERGING_OPTIONS, "--training.save-every", "1", "--data.valid-fraction", "0.05"]
+    assert train(*list_arguments(book, tmp_path / "run", *options)) == 1
     capsys.readouterr()
     assert summarise_newest_checkpoint(tmp_path / "run") == (1, True)
     settings = (tmp_path / "run/config.yaml").read_text()
