@@ -73,7 +73,7 @@ def _inspect_caption(
         name_tokens(tokenizer, batch.ids[0]),
         targets,
         answers,
-        features="drop",  # the memory of regions
+        features="memory_dropout",  # the memory of regions
         image=arrays[0] if images.kind == "images" else None,
     )
 
