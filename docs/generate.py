@@ -403,7 +403,7 @@ def insert_transcripts(text: str, folder: Path) -> str:
     """Returns the page with the output of every command, run in `folder`.
 
     A block that contains `# takes minutes` or `$SEQWISE_DATA` is left as it is. Python blocks run too, because a
-    command may need the files that they write.
+    command may need the files that they write. A block that was shortened (`[…]`) runs, but stays as it is.
     """
 
     def run_block(block: re.Match[str]) -> str:
@@ -413,9 +413,8 @@ def insert_transcripts(text: str, folder: Path) -> str:
             subprocess.run([sys.executable, "-c", block[2]], cwd=folder, capture_output=True, check=False)
             return block[0]
         commands = re.findall(r"^\$ (?:.*\\\n)*.*$", block[2], re.MULTILINE)
-        return (
-            "```console\n" + "".join(f"{command}\n{run_command(command[2:], folder)}" for command in commands) + "```"
-        )
+        transcript = "".join(f"{command}\n{run_command(command[2:], folder)}" for command in commands)
+        return block[0] if "[…]" in block[2] else f"```console\n{transcript}```"
 
     return BLOCK.sub(run_block, text)
 
