@@ -170,3 +170,9 @@ def test_one_token_has_no_gradient_through_time():
 def test_an_empty_list_of_models_is_an_error():
     with pytest.raises(UsageError, match="received none"):
         gradients([], make_inputs(3))
+
+
+def test_runs_of_one_task_read_the_same_example(small_run):
+    data = gradients([small_run("language", "gru"), small_run("language", "lstm")]).data
+    first, second = data.values()
+    assert first["tokens"] == second["tokens"]

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from seqwise.callbacks import ProgressCallback, no_progress
+from seqwise.callbacks import ProgressCallback, no_progress, report_part
 from seqwise.errors import UsageError
 from seqwise.lens.jacobians import GradientFlow, follow_layer, measure_flow
 from seqwise.lens.recurrent import RecurrentLayer, choose_layers, list_layers
-from seqwise.lens.subject import Subject, open_subjects
+from seqwise.lens.subject import CHOOSING, Subject, open_subjects
 from seqwise.lens.view import View
 from seqwise.page.figures import Figure, LineChart, Reference, Series, Table
 
@@ -39,10 +39,12 @@ def gradients(
     `data`: per model `layer`, `tokens`, `norms` (tokens,), `direct` (tokens,) of an LSTM, `singular` and `radius`
     (tokens,) of each step's Jacobian, `exponents` (Lyapunov, nats per token) and `half_life` (tokens).
     """
-    subjects = open_subjects(models, text, progress)
+    subjects = open_subjects(models, text, report_part(progress, 0.0, CHOOSING))
+    progress = report_part(progress, CHOOSING, 1.0)
     lines, steps, rows, summary = [], [], [], []
     data: dict[str, dict[str, Any]] = {}
-    for subject in subjects:
+    for index, subject in enumerate(subjects):
+        progress(index, len(subjects))
         layers = choose_layers(subject, layer)
         chosen: RecurrentLayer = layers[-1]
         trajectory = follow_layer(subject, chosen)

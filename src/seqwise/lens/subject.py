@@ -27,9 +27,12 @@ from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.token_decoder import TokenDecoder
 from seqwise.training.api import TrainedModel
 
+CHOOSING = 0.2  # about the share of a view's time in which the text that is shown is chosen
 NUM_CANDIDATES = 64  # validation examples of which one is chosen
 MAX_TEXT_TOKENS = 20_000  # of a text of the user
 MIN_TOKENS, MAX_TOKENS = 8, 40  # of an example that is chosen, if there is one
+
+TASKS_WITHOUT_TEXT = ("caption", "forecast")  # their inputs are images and series
 
 _chosen_examples: WeakKeyDictionary[TrainedModel, InspectedInput] = WeakKeyDictionary()
 
@@ -119,10 +122,21 @@ def build_subject(model: TrainedModel, inspected: InspectedInput) -> Subject:
 
 
 def open_subjects(models: Any, inputs: Any = None, progress: ProgressCallback = no_progress) -> list[Subject]:
-    """Returns each of one or several models with the same input, under different names."""
+    """Returns each of one or several models with the same input, under different names.
+
+    Without an input, all runs of a task read the example that is chosen for the first one, if it is a text.
+    """
     several = list_models(models)
-    names = name_models(several)
-    return [replace(open_subject(model, inputs, progress), name=name) for model, name in zip(several, names)]
+    first = open_subject(several[0], inputs, progress)
+    task = None if first.trained is None else first.trained.task.name
+    subjects = [first]
+    for model in several[1:]:
+        is_same_task = isinstance(model, TrainedModel) and model.task.name == task
+        if inputs is None and first.inspected is not None and is_same_task and task not in TASKS_WITHOUT_TEXT:
+            subjects.append(open_subject(model, first.inspected.text))
+        else:
+            subjects.append(open_subject(model, inputs, progress))
+    return [replace(subject, name=name) for subject, name in zip(subjects, name_models(several))]
 
 
 def list_models(models: Any) -> list[Any]:

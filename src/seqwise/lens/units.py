@@ -18,7 +18,7 @@ from seqwise.errors import UsageError
 from seqwise.lens.activations import ActivationLayer, choose_activations, list_activations
 from seqwise.lens.sample import READING, Sample, SampleText, build_tensor_sample, build_text, read_sample
 from seqwise.lens.spans import SimilarSpan, find_active_runs, find_span, find_span_units, rank_spans
-from seqwise.lens.subject import Subject, open_subject
+from seqwise.lens.subject import CHOOSING, Subject, open_subject
 from seqwise.lens.unit_search import correlate_unit, search_units
 from seqwise.lens.units_figures import (
     describe_search,
@@ -29,8 +29,6 @@ from seqwise.lens.units_figures import (
     draw_unit,
 )
 from seqwise.lens.view import View
-
-CHOOSING = 0.2  # about the share of the time in which the text that is shown is chosen
 
 
 def applies(subject: Subject) -> str | None:
