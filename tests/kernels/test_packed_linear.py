@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -103,15 +105,30 @@ def count_choices(choice: packed_linear.ThreadChoice, seconds: dict[int, float],
     for _ in range(calls):
         threads = choice.choose()
         counts[threads] += 1
-        choice.update(seconds[threads])
+        choice.update(threads, seconds[threads])
     return counts
 
 
 def test_the_faster_number_of_threads_is_chosen_and_the_choice_changes_with_the_load():
     choice = packed_linear.ThreadChoice(2)
     assert count_choices(choice, {1: 0.17, 2: 0.10}, 1000)[2] > 970
-    choice.update(5.0)  # one interruption
+    choice.update(2, 5.0)  # one interruption
     assert count_choices(choice, {1: 0.17, 2: 0.10}, 1000)[2] > 970
     assert count_choices(choice, {1: 0.17, 2: 5.0}, 1000)[1] > 970  # other processes need the second core
     assert count_choices(choice, {1: 0.17, 2: 0.10}, 1000)[2] > 700
     assert count_choices(packed_linear.ThreadChoice(1), {1: 0.1}, 100) == {1: 100}
+
+
+@torch.inference_mode()
+def test_several_threads_may_call_one_product():
+    weight = torch.randn(2048, 512)
+    multiply = packed_linear.FewRowsProduct(weight, None)
+    inputs = torch.randn(2, 1, 512)
+
+    def count_errors(x: torch.Tensor) -> int:
+        with torch.inference_mode():
+            expected = multiply(x)
+            return sum(not torch.equal(multiply(x), expected) for _ in range(300))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(count_errors, inputs)) == [0, 0]

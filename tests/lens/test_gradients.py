@@ -2,6 +2,7 @@
 
 import math
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,10 +14,11 @@ from seqwise.errors import UsageError
 from seqwise.layers.attentive import AttentiveRecurrent
 from seqwise.layers.cells import Cell, EarlyResetGRUCell, GRUCell, LayerNormLSTMCell, LSTMCell, RNNCell
 from seqwise.layers.recurrent import Recurrent, StackedRecurrent
+from seqwise.lens import subject as subject_module
 from seqwise.lens.gradients import compute_half_life, gradients
 from seqwise.lens.jacobians import Trajectory, follow_layer
 from seqwise.lens.recurrent import list_layers
-from seqwise.lens.subject import name_runs, open_subject
+from seqwise.lens.subject import choose_example, name_runs, open_subject, open_subjects
 
 CELLS = [RNNCell, LSTMCell, GRUCell, EarlyResetGRUCell, LayerNormLSTMCell]
 
@@ -172,7 +174,20 @@ def test_an_empty_list_of_models_is_an_error():
         gradients([], make_inputs(3))
 
 
-def test_runs_of_one_task_read_the_same_example(small_run):
-    data = gradients([small_run("language", "gru"), small_run("language", "lstm")]).data
-    first, second = data.values()
-    assert first["tokens"] == second["tokens"]
+@pytest.mark.parametrize("task", ["language", "classify", "tag", "translate"])
+def test_runs_of_one_task_read_the_same_example(task: str, small_run):
+    first, second = open_subjects([small_run(task, "gru"), small_run(task, "lstm")])
+    assert first.tokens == second.tokens
+
+
+@pytest.mark.parametrize("task", ["masked", "caption", "forecast"])
+def test_runs_whose_examples_are_no_texts_read_their_own(task: str, small_run):
+    for subject in open_subjects([small_run(task, "gru"), small_run(task, "lstm")]):
+        assert subject.inspected.description == choose_example(subject.trained).description
+
+
+def test_an_example_that_is_truncated_is_not_shared(small_run, monkeypatch):
+    runs = [small_run("classify", "gru"), small_run("classify", "lstm")]
+    first = replace(choose_example(runs[0]), text="word " * 10_000)  # only its beginning is read
+    monkeypatch.setitem(subject_module._chosen_examples, runs[0], first)
+    assert open_subjects(runs)[1].inspected.text == choose_example(runs[1]).text

@@ -72,21 +72,23 @@ class FewRowsProduct:
         self.weight = weight.detach().contiguous()  # these tensors keep the addresses valid
         self.bias = self.weight.new_zeros(len(weight)) if bias is None else bias.detach().contiguous()
         width, depth = self.weight.shape
-        self.product = array("q", [0, 0, depth, self.weight.data_ptr(), self.bias.data_ptr(), 0, width])
-        lanes, address = get_vector_sizes()[0] // 4, self.product.buffer_info()[0]
+        lanes = get_vector_sizes()[0] // 4
         columns = max(1, MIN_PART_SIZE // (depth * lanes)) * lanes  # of one part of the product
         firsts = range(0, width, columns)
-        self.parts = array("q", [value for first in firsts for value in (address, first, min(width, first + columns))])
+        self.parts = array("q", [value for first in firsts for value in (0, first, min(width, first + columns))])
         self.num_parts = len(firsts)
         self.thread_choice = get_thread_choice(torch.get_num_threads() if self.num_parts > 1 else 1, weight.numel())
 
     def __call__(self, x: Tensor) -> Tensor:
         x, (width, depth) = x.contiguous(), self.weight.shape
         result = x.new_empty(*x.shape[:-1], width)
-        self.product[0], self.product[1], self.product[5] = x.data_ptr(), x.numel() // depth, result.data_ptr()
+        addresses = self.weight.data_ptr(), self.bias.data_ptr(), result.data_ptr()
+        product = array("q", [x.data_ptr(), x.numel() // depth, depth, *addresses, width])
+        parts = self.parts[:]  # of this call alone, since several threads may call
+        parts[::3] = array("q", [product.buffer_info()[0]] * self.num_parts)
         start, threads = perf_counter(), self.thread_choice.choose()
-        self.run_calls(self.function, self.parts, self.num_parts, threads)
-        self.thread_choice.update(perf_counter() - start)
+        self.run_calls(self.function, parts, self.num_parts, threads)
+        self.thread_choice.update(threads, perf_counter() - start)
         return result
 
 
@@ -124,9 +126,9 @@ class ThreadChoice:
         medians = [sorted(seconds)[len(seconds) // 2] for seconds in self.seconds]
         return int(medians[1] < medians[0])
 
-    def update(self, seconds: float) -> None:
-        """Takes the time of the call for which `choose` was called last."""
-        self.seconds[self.current].append(seconds)
+    def update(self, threads: int, seconds: float) -> None:
+        """Takes the time of a call with this number of threads."""
+        self.seconds[self.options.index(threads)].append(seconds)
 
 
 @cache

@@ -44,7 +44,6 @@ def gradients(
     lines, steps, rows, summary = [], [], [], []
     data: dict[str, dict[str, Any]] = {}
     for index, subject in enumerate(subjects):
-        progress(index, len(subjects))
         layers = choose_layers(subject, layer)
         chosen: RecurrentLayer = layers[-1]
         trajectory = follow_layer(subject, chosen)
@@ -73,6 +72,7 @@ def gradients(
             "half_life": half_life,
             **({} if flow.direct is None else {"direct": flow.direct.numpy()}),
         }
+        progress(index + 1, len(subjects))
     figures = draw_figures(lines, steps, rows, next(iter(data.values()))["tokens"] if len(subjects) == 1 else ())
     return View("gradients", "Gradients through time", tuple(summary), figures, data)
 

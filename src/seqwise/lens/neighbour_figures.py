@@ -89,7 +89,7 @@ def draw_table(token: str, kinds: Mapping[str, Any], of: str) -> Table:
         for rank in range(count)
     ]
     limits = " and ".join(f"{found[token]['limit']:.3f}" for found in kinds.values())
-    note = f"{CHANCE_MARK.strip()}: not above {limits}, which the nearest of as many random words would reach too."
+    note = f"{CHANCE_MARK.strip()}: may be chance: not above {limits}, which the nearest of as many random words exceeds in 5 % of cases."
     is_marked = any(str(value).endswith(CHANCE_MARK) for row in rows for value in row)
     return Table(title=f"Nearest to {show_name(token)}{of}", note=note if is_marked else "", columns=columns, rows=rows)
 

@@ -17,6 +17,7 @@ import numpy as np
 from seqwise.errors import UsageError, check_type
 from seqwise.lens.embeddings import Vocabulary, list_vocabularies
 from seqwise.lens.neighbour_figures import describe_neighbours, draw_neighbours
+from seqwise.lens.occurrences import normalize_rows
 from seqwise.lens.subject import Subject, name_run
 from seqwise.lens.view import View
 from seqwise.training.api import TrainedModel
@@ -142,15 +143,15 @@ def measure_neighbours(vocabularies: Sequence[Vocabulary], words: dict[str, list
 
 def list_nearest(vectors: KeyedVectors, tokens: Sequence[str], top: int) -> dict[str, dict[str, Any]]:
     """Returns the nearest words of each token, with their cosines, and which cosine may be due to chance."""
-    nearest = {token: vectors.nearest(token, n=len(vectors)) for token in tokens}
-    return {
-        token: {
-            "words": [each.word for each in found[:top]],
-            "cosines": np.array([each.score for each in found[:top]]),
-            "limit": compute_chance_limit(np.array([each.score for each in found])),
+    units, results = normalize_rows(vectors.matrix), {}
+    for token in tokens:
+        found, row = vectors.nearest(token, n=top), vectors.index(token)
+        results[token] = {
+            "words": [each.word for each in found],
+            "cosines": np.array([each.score for each in found]),
+            "limit": compute_chance_limit(np.delete(units @ units[row], row)),
         }
-        for token, found in nearest.items()
-    }
+    return results
 
 
 def compute_chance_limit(cosines: np.ndarray) -> float:

@@ -98,7 +98,10 @@ def compute_word_vectors(trained: TrainedModel, sentences: Mapping[str, Sequence
     matrices = dict(zip(texts, encoder.compute_vectors(list(tokens.values()))))
     vectors = {}
     for word, own in sentences.items():
-        first = {each.sentence: each for each in reversed(find_occurrences(own, word))}
+        occurrences = [
+            each for each in find_occurrences(own, word) if own[each.sentence][each.start : each.stop] == word
+        ]
+        first = {each.sentence: each for each in reversed(occurrences)}
         masks = [find_tokens(tokens[text], first[index]) for index, text in enumerate(own)]
         is_known = all(unknown not in tokens[text].ids[mask] for text, mask in zip(own, masks) if len(tokens[text].ids))
         if is_known:
@@ -111,7 +114,8 @@ def choose_separated(vectors: Mapping[str, np.ndarray]) -> tuple[str, bool]:
     """Returns the word whose separation exceeds that of random vectors most, and whether that is not by chance.
 
     The excess is in standard deviations of the random ones. Its limit is exceeded by the best of as many words as there
-    are, if none is separated, with a probability of LEVEL.
+    are, if none is separated, with a probability of LEVEL, provided that the vectors of all words vary around their mean
+    alike: the random ones are drawn from those of all words.
     """
     rng = np.random.default_rng(0)
     pool = np.concatenate(

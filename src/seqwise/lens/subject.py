@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
@@ -32,7 +32,7 @@ NUM_CANDIDATES = 64  # validation examples of which one is chosen
 MAX_TEXT_TOKENS = 20_000  # of a text of the user
 MIN_TOKENS, MAX_TOKENS = 8, 40  # of an example that is chosen, if there is one
 
-TASKS_WITHOUT_TEXT = ("caption", "forecast")  # their inputs are images and series
+TASKS_WITH_SHARED_TEXT = ("language", "classify", "tag", "translate")  # a text of an example is that example again
 
 _chosen_examples: WeakKeyDictionary[TrainedModel, InspectedInput] = WeakKeyDictionary()
 
@@ -124,19 +124,23 @@ def build_subject(model: TrainedModel, inspected: InspectedInput) -> Subject:
 def open_subjects(models: Any, inputs: Any = None, progress: ProgressCallback = no_progress) -> list[Subject]:
     """Returns each of one or several models with the same input, under different names.
 
-    Without an input, all runs of a task read the example that is chosen for the first one, if it is a text.
+    Without an input, runs of the same task read the example that is chosen for the first one, where they can: one that is
+    longer than a model reads at once was truncated, and is refused as a text.
     """
     several = list_models(models)
     first = open_subject(several[0], inputs, progress)
-    task = None if first.trained is None else first.trained.task.name
-    subjects = [first]
-    for model in several[1:]:
-        is_same_task = isinstance(model, TrainedModel) and model.task.name == task
-        if inputs is None and first.inspected is not None and is_same_task and task not in TASKS_WITHOUT_TEXT:
-            subjects.append(open_subject(model, first.inspected.text))
-        else:
-            subjects.append(open_subject(model, inputs, progress))
+    subjects = [first, *(_open_next(model, first, inputs, progress) for model in several[1:])]
     return [replace(subject, name=name) for subject, name in zip(subjects, name_models(several))]
+
+
+def _open_next(model: Any, first: Subject, inputs: Any, progress: ProgressCallback) -> Subject:
+    """Returns another model with the input of the first one, or, without an input, its own example if need be."""
+    if inputs is None and first.inspected is not None and first.trained is not None:
+        task = first.trained.task.name
+        if task in TASKS_WITH_SHARED_TEXT and isinstance(model, TrainedModel) and model.task.name == task:
+            with suppress(UsageError):
+                return open_subject(model, first.inspected.text)
+    return open_subject(model, inputs, progress)
 
 
 def list_models(models: Any) -> list[Any]:

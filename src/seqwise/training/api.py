@@ -143,9 +143,8 @@ class TrainedModel:
     @cached_property
     def model(self) -> nn.Module:
         preprocessor, tensors = self.run.preprocessor, self.run.read_weights()
-        with torch.random.fork_rng(
-            devices=[]
-        ):  # initial weights, which are overwritten, must not change random numbers
+        # Initial weights, which are overwritten, must not change random numbers.
+        with torch.random.fork_rng(devices=[]):
             model: Any = self.task.restore(self.settings, preprocessor)
         if get_family(self.settings.model).has_gradients:
             load_weights(model, tensors, self.run.folder / WEIGHTS)

@@ -214,7 +214,7 @@ class _Execution:
         training = open_training(run, task=task)
         last_report = 0.0
         value = None  # of the last validation
-        notes: list[str] = []
+        notes = [note for row in run.read_metrics() for note in row.get("notes", ())]  # of a trial that is resumed
         for step in training.steps(self.should_stop):
             notes += step.notes
             if step.validation:

@@ -172,7 +172,7 @@ class BlockEvaluationLoader:
         require_targets(store, 1, batch_size, window)
         self.store, self.batch_size, self.rank, self.world_size = store, batch_size, rank, world_size
         num_targets = len(store) - 1
-        num_counted = min(num_targets, math.ceil(share * num_targets))
+        num_counted = min(num_targets, max(1, math.ceil(share * num_targets)))
         num_rounds = max(1, round(num_counted / (batch_size * WINDOWS_PER_BLOCK * window)))
         self.num_blocks = min(num_rounds * batch_size, num_counted)
         shortest = num_targets // self.num_blocks  # of the parts

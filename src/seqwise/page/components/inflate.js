@@ -76,6 +76,7 @@ export function inflate(packed, size) {
   }
 
   for (let isLast = false; !isLast;) {
+    if (at >= packed.length) throw new Error("The compressed data of a figure are incomplete.");
     isLast = readBit() === 1;
     const kind = readBits(2);
     if (kind) readBlock(kind === 1 ? FIXED : readCodes());
