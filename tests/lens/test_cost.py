@@ -24,7 +24,7 @@ from seqwise.lens.cost import cost, find_crossovers
 from seqwise.lens.cost_inputs import build_call
 from seqwise.lens.cost_measure import Timing, describe_load, measure_activations, profile_operations
 from seqwise.lens.cost_models import count_model
-from seqwise.lens.cost_polynomials import M, N, weights
+from seqwise.lens.cost_polynomials import M, N, build_term
 
 TASKS = ("language", "masked", "classify", "tag", "translate", "caption", "forecast")
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
@@ -43,7 +43,7 @@ def choose_length(counted) -> int:
 
 
 def test_polynomials_add_multiply_and_scale_with_the_width():
-    polynomial = 2 * M * weights(9, 2) + M * (M + N) * weights(3, 1) + 5
+    polynomial = 2 * M * build_term(9, 2) + M * (M + N) * build_term(3, 1) + 5
     assert polynomial.evaluate(10, 4) == 2 * 10 * 9 + 10 * 14 * 3 + 5
     assert polynomial.evaluate(10, 4, scale=2.0) == 2 * 10 * 9 * 4 + 10 * 14 * 3 * 2 + 5
     assert polynomial.format(3) == "5 + 2·M·k² + M·N·k + M²·k"

@@ -16,7 +16,7 @@ from seqwise.layers.cells import Cell, EarlyResetGRUCell, GRUCell, LayerNormLSTM
 from seqwise.layers.recurrent import Recurrent, StackedRecurrent
 from seqwise.lens import subject as subject_module
 from seqwise.lens.gradients import compute_half_life, gradients
-from seqwise.lens.jacobians import Trajectory, follow_layer
+from seqwise.lens.jacobians import Trajectory, record_trajectory
 from seqwise.lens.recurrent import list_layers
 from seqwise.lens.subject import choose_example, name_runs, open_subject, open_subjects
 
@@ -37,7 +37,7 @@ def make_linear_layer(matrix: torch.Tensor) -> Recurrent:
 @pytest.mark.parametrize("cell_class", CELLS)
 def test_step_jacobians_equal_finite_differences(cell_class: type[Cell]):
     subject = open_subject(Recurrent(cell_class(3, 4)), make_inputs(5))
-    trajectory = follow_layer(subject, list_layers(subject)[0])
+    trajectory = record_trajectory(subject, list_layers(subject)[0])
     step, epsilon = 3, 1e-6
     state = torch.cat(trajectory.states[step])
     columns = []
@@ -134,7 +134,7 @@ def test_runs_of_one_name_are_told_apart_by_their_folders():
 @pytest.mark.parametrize("cell_class", CELLS)
 def test_a_matrix_is_multiplied_by_a_jacobian_without_computing_it(cell_class: type[Cell]):
     subject = open_subject(Recurrent(cell_class(3, 4)), make_inputs(5))
-    trajectory = follow_layer(subject, list_layers(subject)[0])
+    trajectory = record_trajectory(subject, list_layers(subject)[0])
     jacobian = trajectory.compute_jacobian(3)
     matrix = torch.randn(len(jacobian), 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(trajectory.multiply_by_jacobian(3, matrix), jacobian @ matrix)

@@ -19,9 +19,9 @@ from seqwise.layers.embedding import Embedding
 from seqwise.layers.output import FullSoftmax
 from seqwise.layers.recurrent import Recurrent
 from seqwise.lens.context_curves import measure_curve
-from seqwise.lens.horizon import applies, horizon
+from seqwise.lens.horizon import explain_inapplicable, horizon
 from seqwise.lens.subject import Subject
-from seqwise.lens.visible_context import build_score, hold_tokens
+from seqwise.lens.visible_context import build_score, build_token_source
 from seqwise.lens.visible_context_examples import hide_past
 from seqwise.tasks.language.ngram import NGram, NGramModel
 from seqwise.tasks.tag.inspection import score_tag
@@ -72,7 +72,7 @@ class CopyModel(nn.Module):
 def test_a_model_that_copies_the_token_k_steps_back_has_horizon_k(lag: int, recurrent: bool):
     ids = make_lagged_tokens(600, lag)
     positions = np.arange(100, 600)
-    score = build_score(CopyModel(lag, recurrent), hold_tokens(ids), positions)
+    score = build_score(CopyModel(lag, recurrent), build_token_source(ids), positions)
     with torch.no_grad():
         curve = measure_curve(np.full(len(positions), math.log(VOCABULARY)), score, 64)
     losses = dict(zip(curve.contexts.tolist(), curve.mean))
@@ -91,7 +91,7 @@ def test_the_horizon_of_an_ngram_model_is_the_lag_of_the_data():
     model._ngram = NGram.count(ids, VOCABULARY, lag + 1)
     positions = np.arange(15_000, 16_000)
     baseline = np.full(len(positions), math.log(VOCABULARY))
-    curve = measure_curve(baseline, build_score(model, hold_tokens(ids), positions), lag)
+    curve = measure_curve(baseline, build_score(model, build_token_source(ids), positions), lag)
     assert curve.horizon == lag
     assert curve.losses[-1] == pytest.approx(-model.ngram.score_tokens(ids)[positions], rel=1e-12), "all of the context"
 
@@ -103,7 +103,7 @@ def test_a_line_break_is_no_visible_token_of_an_ngram_model():
     model._ngram = NGram.count(ids, VOCABULARY, 4, end_id=0)
     positions = np.array([10, 11, 13, 14])
     whole = -model.ngram.truncate(3).score_tokens(ids)[positions]
-    score = build_score(model, hold_tokens(ids), positions)
+    score = build_score(model, build_token_source(ids), positions)
     assert score(2, lambda steps: None) == pytest.approx(whole, rel=1e-12)
     ordinary = -model.ngram.score_tokens(ids)[positions]
     assert score(3, lambda steps: None) == pytest.approx(ordinary, rel=1e-12), "all that the model can use"
@@ -111,7 +111,7 @@ def test_a_line_break_is_no_visible_token_of_an_ngram_model():
 
 def compute_losses(trained, ids: np.ndarray, positions: np.ndarray, n: int) -> np.ndarray:
     with torch.no_grad():
-        return build_score(trained.model, hold_tokens(ids), positions)(n, lambda steps: None)
+        return build_score(trained.model, build_token_source(ids), positions)(n, lambda steps: None)
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "ngram"])
@@ -298,7 +298,7 @@ def test_a_forecast_does_not_depend_on_hidden_steps():
 @pytest.mark.parametrize("task", ["translate", "caption"])
 def test_tasks_without_a_past_say_why(small_run, task: str):
     trained = small_run(task, "transformer")
-    reason = applies(Subject("run", trained.model, lambda: None, (), trained=trained))
+    reason = explain_inapplicable(Subject("run", trained.model, lambda: None, (), trained=trained))
     assert "which has no past" in reason
     with pytest.raises(UsageError, match="does not apply"):
         horizon(trained)

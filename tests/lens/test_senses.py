@@ -9,10 +9,10 @@ from seqwise.errors import UsageError
 from seqwise.lens.occurrences import LayerVectors, find_occurrences, find_shared_word
 from seqwise.lens.sense_choice import (
     MAX_SENTENCES,
+    choose_from_both_groups,
     choose_separated,
     list_lowercase_words,
     measure_separation,
-    take_both,
 )
 from seqwise.lens.sense_figures import describe_choice
 from seqwise.lens.senses import compare_layers, compute_mean_cosine, name_senses, senses
@@ -162,9 +162,9 @@ def test_the_word_with_two_groups_of_vectors_is_chosen():
 
 def test_sentences_of_both_groups_are_taken():
     texts = [str(index) for index in range(10)]
-    assert take_both(texts, [True] * 8 + [False] * 2) == ["0", "1", "2", "3", "8", "9"]
-    assert take_both(texts, [True, False] * 5) == ["0", "1", "2", "3", "4", "5"]
-    assert len(take_both(texts[:4], [True, True, False, False])) == 4 < MAX_SENTENCES
+    assert choose_from_both_groups(texts, [True] * 8 + [False] * 2) == ["0", "1", "2", "3", "8", "9"]
+    assert choose_from_both_groups(texts, [True, False] * 5) == ["0", "1", "2", "3", "4", "5"]
+    assert len(choose_from_both_groups(texts[:4], [True, True, False, False])) == 4 < MAX_SENTENCES
 
 
 def test_a_word_without_several_senses_is_said_to_have_none():

@@ -269,7 +269,7 @@ def _list_views(trained: TrainedModel, texts: Sequence[str] | None, arguments: S
     subject = _open_subject(trained, texts[0] if texts else None)
     rows: list[dict[str, Any]] = []
     for name, (module, description) in VIEWS.items():
-        reason = import_module(module).applies(subject)
+        reason = import_module(module).explain_inapplicable(subject)
         signature = Signature.of(name)
         # The run, and the text if one text is enough for the view: not if it reads several, or the data of the run.
         words = arguments[: 2 if signature.takes_text and not {"texts", "data"} & {*signature.names} else 1]

@@ -34,14 +34,15 @@ from seqwise.layers.transformer import TransformerLayer
 from seqwise.lens.recurrent import make_label
 from seqwise.lens.subject import Subject, evaluation_mode
 
-WITH_OUTPUT = (TransformerLayer, StateAttention, AttentiveRecurrent, RegisteredBackbone)
+# Modules whose activations are their output, which a forward hook reads.
+HOOKED_CLASSES = (TransformerLayer, StateAttention, AttentiveRecurrent, RegisteredBackbone)
 
 
 @dataclass(frozen=True)
 class ActivationLayer:
     """One kind of activations of a layer; `module` records them as `value`, or returns them if there is no value."""
 
-    place: str  # such as "decoder, layer 1, forward"
+    layer_name: str  # such as "decoder, layer 1, forward"
     kind: str  # "state", "cell", "output" or "feed-forward"
     path: str  # of the module
     module: nn.Module
@@ -49,12 +50,12 @@ class ActivationLayer:
 
     @property
     def label(self) -> str:
-        return f"{self.place}, {self.kind}"
+        return f"{self.layer_name}, {self.kind}"
 
     @property
     def is_backward(self) -> bool:
         """Whether the layer reads, and records, the last token first."""
-        return self.place.endswith(", backward")
+        return self.layer_name.endswith(", backward")
 
 
 def list_activations(subject: Subject) -> list[ActivationLayer]:
@@ -66,33 +67,33 @@ def list_activations(subject: Subject) -> list[ActivationLayer]:
 
 
 def _list_kinds(path: str, module: nn.Module) -> Iterator[ActivationLayer]:
-    place = make_label(path)
+    layer_name = make_label(path)
     if isinstance(module, Cell):
-        yield ActivationLayer(place, "state", path, module, "hidden")
+        yield ActivationLayer(layer_name, "state", path, module, "hidden")
         if "cell" in module.gates:
-            yield ActivationLayer(place, "cell", path, module, "cell")
+            yield ActivationLayer(layer_name, "cell", path, module, "cell")
     elif isinstance(module, FeedForwardBackbone):
         for index in range(len(module.layer) + 1):
-            numbered = re.sub(r"layer \d+", f"layer {index + 1}", place)
+            numbered = re.sub(r"layer \d+", f"layer {index + 1}", layer_name)
             yield ActivationLayer(numbered, "output", path, module, f"hidden.{index}")
-    elif isinstance(module, WITH_OUTPUT):
+    elif isinstance(module, HOOKED_CLASSES):
         if isinstance(module, StateAttention | AttentiveRecurrent):
-            place = re.sub(r"layer \d+", "attention over past states", place)
-        yield ActivationLayer(place, "output", path, module)
+            layer_name = re.sub(r"layer \d+", "attention over past states", layer_name)
+        yield ActivationLayer(layer_name, "output", path, module)
         if isinstance(module, TransformerLayer):
             inner = f"{path}.feedforward" if path else "feedforward"
-            yield ActivationLayer(place, "feed-forward", inner, module.feedforward, "hidden")
+            yield ActivationLayer(layer_name, "feed-forward", inner, module.feedforward, "hidden")
 
 
 def choose_activations(layers: Sequence[ActivationLayer], layer: int | str | None) -> list[ActivationLayer]:
-    """Returns all layers; or those with a number (from 1), a place ("layer 1"), a label ("layer 1, cell") or a path."""
+    """Returns all layers; or those with a number (from 1), a name ("layer 1"), a label ("layer 1, cell") or a path."""
     if layer is None:
         return list(layers)
-    places = list(dict.fromkeys(one.place for one in layers))
-    wanted = places[int(layer) - 1] if str(layer).isdigit() and 0 < int(layer) <= len(places) else str(layer)
-    chosen = [one for one in layers if wanted in (one.place, one.label, one.path)]
+    layer_names = list(dict.fromkeys(one.layer_name for one in layers))
+    wanted = layer_names[int(layer) - 1] if str(layer).isdigit() and 0 < int(layer) <= len(layer_names) else str(layer)
+    chosen = [one for one in layers if wanted in (one.layer_name, one.label, one.path)]
     if not chosen:
-        names = "; ".join(f"{number} ({place})" for number, place in enumerate(places, start=1))
+        names = "; ".join(f"{number} ({layer_name})" for number, layer_name in enumerate(layer_names, start=1))
         kinds = ", ".join(repr(one.label) for one in layers[:2])
         raise UsageError(f"there is no layer {layer!r}.", fix=f"Choose from: {names}; or one kind, such as {kinds}.")
     return chosen
@@ -107,7 +108,7 @@ def read_activations(
     """
     with evaluation_mode(module), torch.no_grad(), ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings(action="ignore", category=UserWarning))  # layers that do not run
-        values = {layer.label: stack.enter_context(_observe(module, layer)) for layer in layers}
+        values = {layer.label: stack.enter_context(_record_layer(module, layer)) for layer in layers}
         call()
     arrays = {}
     for layer in layers:
@@ -121,7 +122,7 @@ def read_activations(
 
 
 @contextmanager
-def _observe(model: nn.Module, layer: ActivationLayer) -> Iterator[Recording | dict[str, Tensor]]:
+def _record_layer(model: nn.Module, layer: ActivationLayer) -> Iterator[Recording | dict[str, Tensor]]:
     """Yields a mapping that has the activations of one layer after the model has been called inside the block."""
     if layer.value:
         # A pattern without wildcards: other layers, such as attention, then need not compute what they would record.

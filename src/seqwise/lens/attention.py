@@ -33,7 +33,7 @@ from seqwise.page.figures import Figure
 from seqwise.tasks.inspection import UNKNOWN_MARK
 
 
-def applies(subject: Subject) -> str | None:
+def explain_inapplicable(subject: Subject) -> str | None:
     """Returns why the view does not apply, or None."""
     return None if list_attention(subject) else f"{subject.name} has no attention."
 
@@ -93,7 +93,7 @@ def show_head(
     query: int | str | None,
     key: int | str | None,
 ) -> View:
-    """Returns one head, with a query its largest weights, and with a key the computation of its weight."""
+    """Returns one head, with a query also its largest weights, and with a key the computation of that weight."""
     assert layer_weights.full is not None
     data["weights"] = layer_weights.full.numpy()
     summary, figures = [describe_head(layer_weights, head)], [draw_head(layer_weights, head, axes)]

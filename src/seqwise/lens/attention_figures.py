@@ -54,15 +54,15 @@ def draw_head(layer_weights: LayerWeights, head: int, axes: Axes) -> Heatmap:
     return draw_matrix(layer_weights, head, axes, reduce_weights(layer_weights.full, MAX_CELLS), MAX_CELLS)
 
 
-def draw_matrix(layer_weights: LayerWeights, head: int, axes: Axes, weights: Tensor, most: int) -> Heatmap:
-    """Returns the weights of a head, of which `weights` may be a reduction to `most` rows and columns."""
-    is_reduced = max(layer_weights.shape) > most
+def draw_matrix(layer_weights: LayerWeights, head: int, axes: Axes, weights: Tensor, max_size: int) -> Heatmap:
+    """Returns the weights of a head, of which `weights` may be a reduction to `max_size` rows and columns."""
+    is_reduced = max(layer_weights.shape) > max_size
     return Heatmap(
         title=name_head(layer_weights, head),
         note="Each cell is the mean weight of several queries and keys." if is_reduced else "",
         values=weights.numpy(),
-        rows=reduce_names(axes[0], most),
-        columns=reduce_names(axes[1], most),
+        rows=reduce_names(axes[0], max_size),
+        columns=reduce_names(axes[1], max_size),
         row_label="query" if layer_weights.is_self else "step",
         column_label="key" if layer_weights.is_self else "input",
         value_label="mean attention weight" if is_reduced else "attention weight",

@@ -47,7 +47,7 @@ class AttentionLayer:
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """The weights of a layer for the first sequence of a batch: numbers of its heads, and areas of the weights."""
+    """The weights of a layer for the first sequence of a batch: statistics of its heads, and reduced weights."""
 
     layer: AttentionLayer
     is_self: bool  # queries and keys are of one sequence
@@ -119,18 +119,18 @@ def measure_layer(layer: AttentionLayer, weights: Tensor, head: int | None) -> L
     check_head(layer, head, len(weights))
     num_queries, num_keys = weights.shape[1:]
     is_self = is_self_attention(layer, num_queries, num_keys)
-    each = [one.float().cpu() for one in weights.unbind(0)]
-    largest, strongest = zip(*(one.max(-1) for one in each))
+    heads = [one.float().cpu() for one in weights.unbind(0)]
+    largest, strongest = zip(*(one.max(-1) for one in heads))
     return LayerWeights(
         layer,
         is_self,
         (num_queries, num_keys),
-        [measure_head(one, is_self) for one in each],
-        torch.stack([reduce_weights(one) for one in each]),
+        [measure_head(one, is_self) for one in heads],
+        torch.stack([reduce_weights(one) for one in heads]),
         torch.stack(strongest),
         torch.stack(largest),
         None if is_self else weights.float().mean(0).cpu(),
-        None if head is None else each[head].clone(),
+        None if head is None else heads[head].clone(),
     )
 
 

@@ -1,8 +1,8 @@
 """`attribution`: which tokens, values or image regions decide an answer of a model.
 
-Three methods divide the answer, in most tasks a log-probability in nats, among the positions of the input. Their
-equations are in `attribution_methods.py`. Where they agree, the picture can be trusted; the rank correlation says how
-much they do.
+Three methods divide the score of the answer, in most tasks a log-probability in nats, among the positions of the
+input. Their equations are in `attribution_methods.py`. Where they agree, the picture can be trusted; the rank
+correlation says how much they do.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ METHODS = {
 
 
 @dataclass(frozen=True)
-class Question:
+class ScoredAnswer:
     """One answer of a model as a function of its input vectors."""
 
     name: str  # such as "label: positive"
@@ -53,7 +53,7 @@ class Question:
     is_value: bool  # a predicted number, otherwise a log-probability
 
 
-def applies(subject: Subject) -> str | None:
+def explain_inapplicable(subject: Subject) -> str | None:
     """Returns why the view does not apply, or None."""
     if subject.inspected is None:
         return None
@@ -92,15 +92,17 @@ def attribute(subject: Subject, inputs: Any = None, *, answer: int | str | None 
     """Returns the view of a model with its input; `inputs` are the tensors of a plain module."""
     if baseline not in BASELINES:
         raise UsageError(f"there is no baseline {baseline!r}.", fix=suggest(str(baseline), BASELINES))
-    if reason := applies(subject):
+    if reason := explain_inapplicable(subject):
         raise UsageError(reason, fix="Choose another view, or a run of a neural model.")
     with evaluation_mode(subject.module):
         vectors = find_vectors(subject, inputs)
-        question = choose_question(subject, vectors, answer)
-        start = torch.zeros_like(vectors.values) if baseline == "zero" else vectors.mean.expand_as(vectors.values)
-        replacement = start if vectors.unknown is None else vectors.unknown.expand_as(vectors.values)
-        score, values = question.score, vectors.values
-        integrated = integrate_gradients(score, values, start)
+        chosen = choose_answer(subject, vectors, answer)
+        baseline_vectors = (
+            torch.zeros_like(vectors.values) if baseline == "zero" else vectors.mean.expand_as(vectors.values)
+        )
+        replacement = baseline_vectors if vectors.unknown is None else vectors.unknown.expand_as(vectors.values)
+        score, values = chosen.score, vectors.values
+        integrated = integrate_gradients(score, values, baseline_vectors)
         methods = {
             "integrated_gradients": integrated.contributions,
             "gradient_times_input": multiply_gradient_by_input(score, values),
@@ -110,8 +112,8 @@ def attribute(subject: Subject, inputs: Any = None, *, answer: int | str | None 
             value = float(score(values))
     baseline_name = vectors.mean_name if baseline == "mean" else "the zero vector"
     data: dict[str, Any] = {
-        "answer": question.name,
-        "answers": [one.name for one in subject.inspected.answers] if subject.inspected else [question.name],
+        "answer": chosen.name,
+        "answers": [one.name for one in subject.inspected.answers] if subject.inspected else [chosen.name],
         "score": value,
         "tokens": vectors.name_positions(subject),
         **methods,
@@ -124,13 +126,13 @@ def attribute(subject: Subject, inputs: Any = None, *, answer: int | str | None 
         "baseline": baseline_name,
         "replacement": baseline_name if vectors.unknown is None else "the vector of <unk>",
     }
-    title = f"What decides “{question.name}” in {subject.name}"
+    title = f"What decides “{chosen.name}” in {subject.name}"
     return View(
-        "attribution", title, describe(question, data, integrated), tuple(draw(subject, question, data, methods)), data
+        "attribution", title, describe(chosen, data, integrated), tuple(draw(subject, chosen, data, methods)), data
     )
 
 
-def choose_question(subject: Subject, vectors: InputVectors, answer: int | str | None) -> Question:
+def choose_answer(subject: Subject, vectors: InputVectors, answer: int | str | None) -> ScoredAnswer:
     """Returns the answer with a number or name; of a plain module, a unit of its last output."""
     if subject.inspected is None:
         return _choose_unit(vectors, answer)
@@ -150,17 +152,17 @@ def choose_question(subject: Subject, vectors: InputVectors, answer: int | str |
         with vectors.replace(values):
             return chosen.score(subject.module)
 
-    return Question(chosen.name, score, chosen.is_value)
+    return ScoredAnswer(chosen.name, score, chosen.is_value)
 
 
-def _choose_unit(vectors: InputVectors, answer: int | str | None) -> Question:
+def _choose_unit(vectors: InputVectors, answer: int | str | None) -> ScoredAnswer:
     """Returns a unit of a plain module's output at the last position; the largest unless `answer` is its number."""
     with torch.no_grad():
         outputs = vectors.call(vectors.values)
     unit = int(outputs.argmax()) if answer is None else answer
     if not isinstance(unit, int) or not 0 <= unit < len(outputs):
         raise UsageError(f"the output has no unit {answer!r}.", fix=f"Choose a number from 0 to {len(outputs) - 1}.")
-    return Question(f"unit {unit} of the last output", lambda values: vectors.call(values)[unit], is_value=True)
+    return ScoredAnswer(f"unit {unit} of the last output", lambda values: vectors.call(values)[unit], is_value=True)
 
 
 def correlate_ranks(first: np.ndarray, second: np.ndarray) -> float:
@@ -177,9 +179,9 @@ def format_probability(log_probability: float) -> str:
     return f"{probability:.3g}" if probability < 0.9995 else "above 0.999"
 
 
-def describe(question: Question, data: dict[str, Any], integrated: IntegratedGradients) -> tuple[str, ...]:
+def describe(answer: ScoredAnswer, data: dict[str, Any], integrated: IntegratedGradients) -> tuple[str, ...]:
     """Returns sentences with the most important numbers."""
-    size = f"{data['score']:.4g}" if question.is_value else f"probability {format_probability(data['score'])}"
+    size = f"{data['score']:.4g}" if answer.is_value else f"probability {format_probability(data['score'])}"
     order = np.argsort(-np.abs(integrated.contributions), kind="stable")[:NUM_NAMED]
     named = ", ".join(f"{data['tokens'][at]!r} ({integrated.contributions[at]:+.3g})" for at in order)
     points = f"{integrated.num_points} points, baseline: {data['baseline']}"
@@ -190,28 +192,28 @@ def describe(question: Question, data: dict[str, Any], integrated: IntegratedGra
             "so rely on leave-one-out."
         )
     known = [value for value in data["agreement"].values() if not np.isnan(value)]
-    sentences = [f"{question.name}: {size}. By integrated gradients it depends most on {named}.", exact]
-    if not question.is_value and data["score"] > SATURATED:
+    sentences = [f"{answer.name}: {size}. By integrated gradients it depends most on {named}.", exact]
+    if not answer.is_value and data["score"] > SATURATED:
         sentences.append("The answer is almost certain: single positions hardly move it. Mind the scales.")
     if known:
         sentences.append(f"The lowest rank correlation between two methods is {min(known):.2f}.")
     return tuple(sentences)
 
 
-def draw(subject: Subject, question: Question, data: dict[str, Any], methods: dict[str, np.ndarray]) -> list[Figure]:
+def draw(subject: Subject, answer: ScoredAnswer, data: dict[str, Any], methods: dict[str, np.ndarray]) -> list[Figure]:
     """Returns a figure of the input per method, the positions that contribute most, and how the methods agree."""
-    unit = "contribution to the value" if question.is_value else "contribution to the log-probability (nats)"
-    figures = draw_input(subject, question, data["tokens"], methods, unit)
+    value_label = "contribution to the value" if answer.is_value else "contribution to the log-probability (nats)"
+    figures = draw_input(subject, answer, data["tokens"], methods, value_label)
     integrated = methods["integrated_gradients"]
     largest = np.argsort(-np.abs(integrated), kind="stable")[:MAX_BARS]
     figures.append(
         BarChart(
             title="Positions that contribute most",
-            note=f"Integrated gradients; positive contributions support “{question.name}”, negative ones oppose it. "
+            note=f"Integrated gradients; positive contributions support “{answer.name}”, negative ones oppose it. "
             "Positions in brackets are counted from 0.",
             names=[f"{data['tokens'][at]} [{at}]" for at in largest],
             values=integrated[largest],
-            value_label=unit,
+            value_label=value_label,
             roles=["negative" if integrated[at] < 0 else "positive" for at in largest],
         )
     )
@@ -227,7 +229,7 @@ def draw(subject: Subject, question: Question, data: dict[str, Any], methods: di
 
 
 def draw_input(
-    subject: Subject, question: Question, tokens: Sequence[str], methods: dict[str, np.ndarray], unit: str
+    subject: Subject, answer: ScoredAnswer, tokens: Sequence[str], methods: dict[str, np.ndarray], value_label: str
 ) -> list[Figure]:
     """Returns the input coloured by contribution: an image, the lines of a series, or a text per method."""
     image = None if subject.inspected is None else subject.inspected.image
@@ -235,33 +237,33 @@ def draw_input(
     if image is not None and side is not None:
         return [
             ImageOverlay(
-                title=f"Regions that decide “{question.name}”",
+                title=f"Regions that decide “{answer.name}”",
                 note="Without sign: a region may support or oppose the answer.",
                 image=image,
                 weights=np.stack([np.abs(values).reshape(side, side) for values in methods.values()]),
                 captions=[METHODS[name] for name in methods],
-                value_label=f"size of the {unit}",
+                value_label=f"size of the {value_label}",
             )
         ]
-    if question.is_value:
+    if answer.is_value:
         return [
             LineChart(
-                title=f"Contributions to “{question.name}”",
+                title=f"Contributions to “{answer.name}”",
                 series=[
                     Series(name=METHODS[name], x=np.arange(len(tokens)), y=values) for name, values in methods.items()
                 ],
                 x_label="position",
-                y_label=unit,
+                y_label=value_label,
                 x_names=tokens,
                 references=[Reference(axis="y", value=0.0, label="none")],
             )
         ]
     return [
         TokenText(
-            title=f"{capitalize(METHODS[name])} for “{question.name}”",
+            title=f"{capitalize(METHODS[name])} for “{answer.name}”",
             tokens=tokens,
             values=values,
-            value_label=unit,
+            value_label=value_label,
         )
         for name, values in methods.items()
     ]

@@ -102,12 +102,9 @@ def mark_dead_ends(nodes: list[Candidate], beams: Sequence[int], step: BeamStep)
             allowed = np.flatnonzero(~step.is_forbidden[beam])
             best = step.beam_log_probs[beam] + step.next_tokens.log_probs[beam, allowed[0]] if len(allowed) else np.nan
             last = step.log_probs[-1] if len(step.log_probs) else np.nan
-            nodes[index].state = "pruned"
-            nodes[
-                index
-            ].reason = (
-                f"no continuation is among the {len(step.log_probs)} candidates: {best:.2f} at best, against {last:.2f}"
-            )
+            count, node = len(step.log_probs), nodes[index]
+            node.state = "pruned"
+            node.reason = f"no continuation is among the {count} candidates: {best:.2f} at best, against {last:.2f}"
 
 
 def mark_best(trace: DecodingTrace, nodes: list[Candidate], beams: Sequence[int]) -> None:

@@ -23,7 +23,7 @@ from seqwise.lens.cost_measure import (
     MAX_VALUES,
     Timing,
     describe_load,
-    find_longest,
+    find_position_limit,
     list_measurable,
     measure_activations,
     measure_call,
@@ -40,12 +40,12 @@ DEFAULT_LENGTH, DEFAULT_MODULE_LENGTH = 32, 128  # where a run has no window
 MIN_LENGTH, MIN_MAX_LENGTH, MAX_LENGTH = 8, 1024, 1 << 16  # of the lengths that are counted
 MAX_MEASURED_LENGTH = 512  # unless max_length is set
 PROFILED_LENGTH = 32
-NUM_TARGETS = (1, 2, 4, 8)  # decoded over one source
+TARGET_COUNTS = (1, 2, 4, 8)  # decoded over one source
 SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)  # widths, as multiples of the model's
 ATTENTION_KINDS = (SELF_ATTENTION, *ATTENTION.values())
 
 
-def applies(subject: Subject) -> str | None:
+def explain_inapplicable(subject: Subject) -> str | None:
     """Returns why the view does not apply, or None."""
     try:
         count_model(subject.trained or subject.module)
@@ -64,11 +64,12 @@ def cost(
     measure: whether to measure time and memory, and to compare the count with PyTorch's profiler
     progress: called with the number of models done and their total
 
-    `data`: per model `length` (the reference), `width`, `formulas` (kind of component → formula), `components` (label,
-    kind, operations and steps at the reference length), `lengths`, `operations` (kind → array over lengths), `steps`,
-    `activations` (bytes), `parameters` (bytes), `widths` and `operations_by_width`, `crossover` (lengths), `longest`
-    (where learned positions end, or None); of models with a decoder `reuse`; and with `measure` `measured` (lengths,
-    median and minimum seconds, bytes) and `profiler`.
+    `data`: per model `length` (the reference), `unit` (of lengths), `width`, `fixed_source` and `fixed_target` (lengths
+    that the model fixes, or None), `formulas` (kind of component → formula), `components` (label, kind, formula,
+    operations and steps at the reference length), `lengths`, `operations` (kind → array over lengths), `steps`,
+    `activations` (bytes), `parameters` (bytes), `widths` and `operations_by_width`, `crossover` (lengths), `reference`
+    (totals at the reference length), `longest` (where learned positions end, or None), `uncounted` (classes); of models
+    with a decoder `reuse`; and with `measure` `measured` (lengths, median and minimum seconds, bytes) and `profiler`.
     """
     if max_length is not None and max_length < MIN_LENGTH:
         problem = f"max_length must be at least {MIN_LENGTH}; received {max_length}."
@@ -81,9 +82,9 @@ def cost(
     timings: list[Timing] = []
     for number, (name, each) in enumerate(zip(names, counted)):
         progress(number, len(names))
-        data[name] = count_values(each, longest)
+        data[name] = collect_counts(each, longest)
         if measure:
-            timings += measure_values(each, data[name], max_length)
+            timings += add_measurements(each, data[name], max_length)
         summary += describe(name, data[name])
     if len(counted) > 1:
         summary.append(compare_operations(data))
@@ -136,8 +137,8 @@ def find_crossovers(counted: CountedModel) -> dict[str, int]:
     return crossovers
 
 
-def count_values(counted: CountedModel, longest: int) -> dict[str, Any]:
-    """Returns everything that is counted."""
+def collect_counts(counted: CountedModel, longest: int) -> dict[str, Any]:
+    """Returns what is counted, by the keys of `data`."""
     length, lengths = get_reference_length(counted), list_lengths(longest)
     totals, at_length = counted.sum_by_kind(), counted.get_lengths(length)
     kinds = [kind for kind in KINDS if kind in totals and totals[kind].terms]
@@ -169,7 +170,7 @@ def count_values(counted: CountedModel, longest: int) -> dict[str, Any]:
             "steps": counted.count_steps(length),
             "activations": size * counted.count_activations(length),
         },
-        "longest": None if counted.fixed_target else find_longest(counted),
+        "longest": None if counted.fixed_target else find_position_limit(counted),
         "uncounted": list(counted.uncounted),
     }  # fmt: skip
     if counted.decoder:
@@ -201,7 +202,7 @@ def count_reuse(counted: CountedModel, length: int) -> dict[str, Any]:
     lengths = counted.get_lengths(length)
     encode = sum(each.count(*lengths) for each in counted.encoder)
     decode = sum(each.count(*lengths) for each in counted.decoder)
-    numbers = np.array(NUM_TARGETS)
+    numbers = np.array(TARGET_COUNTS)
     return {
         "targets": numbers,
         "encode": encode,
@@ -211,8 +212,8 @@ def count_reuse(counted: CountedModel, length: int) -> dict[str, Any]:
     }
 
 
-def measure_values(counted: CountedModel, values: dict[str, Any], max_length: int | None) -> list[Timing]:
-    """Adds everything that is measured to the values; returns the timings."""
+def add_measurements(counted: CountedModel, values: dict[str, Any], max_length: int | None) -> list[Timing]:
+    """Adds what is measured to the values of a model; returns the timings."""
     limit = max_length or MAX_MEASURED_LENGTH
     lengths = list_measurable(counted, [each for each in values["lengths"].tolist() if each <= limit])
     profiled = min(lengths, key=lambda each: abs(each - PROFILED_LENGTH))
@@ -234,7 +235,7 @@ def measure_values(counted: CountedModel, values: dict[str, Any], max_length: in
     reference = measure_call(counted, build_call(counted, values["length"]))
     values["measured"]["reference"] = reference.minimum
     if counted.decoder:
-        shared, repeated = measure_reuse(counted, values["length"], NUM_TARGETS)
+        shared, repeated = measure_reuse(counted, values["length"], TARGET_COUNTS)
         values["reuse"]["shared_seconds"] = np.array([each.minimum for each in shared])
         values["reuse"]["repeated_seconds"] = np.array([each.minimum for each in repeated])
         timings += [*shared, *repeated]

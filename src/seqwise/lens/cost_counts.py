@@ -6,8 +6,8 @@ that a mask excludes are. Sequential steps are the longest chain of products, ea
 before. Activations are the values that are kept for the gradient: the input of each product, and what a norm, a
 nonlinearity or a fused kernel needs. Every layer counts its input, so that a value between two layers is counted once.
 
-`count_module` counts one module of `seqwise.layers` or `torch.nn`; the parts of whole models are in `cost_models.py`.
-This module knows nothing of views or measurements.
+`count_module` counts one module of `seqwise.layers` or `torch.nn`; the parts of models are in `cost_parts.py`, whole
+models in `cost_models.py`. This module knows nothing of views or measurements.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax
 from seqwise.layers.positions import LearnedPositions
 from seqwise.layers.recurrent import Bidirectional, Recurrent
 from seqwise.layers.transformer import Decoder, FeedForward
-from seqwise.lens.cost_polynomials import ZERO, M, Polynomial, weights
+from seqwise.lens.cost_polynomials import ZERO, M, Polynomial, build_term
 
 # Kinds of components, in the order of figures.
 RECURRENT = "recurrent layers"
@@ -72,9 +72,9 @@ class Component:
     operations: Polynomial = ZERO
     steps: Polynomial = ZERO
     activations: Polynomial = ZERO  # values
-    fused: tuple[Polynomial, float] | None = None  # activations of a large loss instead: per sequence, per batch
+    fused: tuple[Polynomial, float] | None = None  # instead of them in a large loss: per sequence, per batch
     is_shared: bool = False
-    is_beside_encoder: bool = False  # part of a decoder that needs nothing of the encoder's output
+    is_parallel_to_encoder: bool = False  # part of a decoder that needs nothing of the encoder's output
 
     def count(self, source: int, target: int, batch_size: int = 1, scale: float = 1.0) -> float:
         """Returns the operations of a batch."""
@@ -92,7 +92,7 @@ Counter = Callable[[Any, Scope], Iterable[Component]]
 COUNTERS: dict[type, Counter] = {}
 
 
-def counts(*classes: type) -> Callable[[Counter], Counter]:
+def register_counter(*classes: type) -> Callable[[Counter], Counter]:
     """Registers a function that counts modules of these classes and of their subclasses."""
 
     def register(counter: Counter) -> Counter:
@@ -110,54 +110,53 @@ def count_module(module: nn.Module | None, scope: Scope | None = None) -> list[C
     for each in type(module).__mro__:
         if each in COUNTERS:
             return list(COUNTERS[each](module, scope))
-    children = [
+    return [
         component
         for name, child in module.named_children()
         for component in count_module(child, scope.name(f"layer {int(name) + 1}") if name.isdigit() else scope)
     ]
-    return children
 
 
 def list_uncounted(module: nn.Module) -> list[str]:
     """Returns the names of the modules whose matrices no function counts, such as a layer of the user's own."""
     if any(each in COUNTERS for each in type(module).__mro__):
         return []
-    names = [f"{type(module).__name__}"] if any(p.dim() > 1 for p in module.parameters(recurse=False)) else []
+    names = [type(module).__name__] if any(p.dim() > 1 for p in module.parameters(recurse=False)) else []
     return sorted({*names, *(name for child in module.children() for name in list_uncounted(child))})
 
 
-def run_parallel(first: Iterable[Component], second: Iterable[Component]) -> list[Component]:
-    """Returns the components of two parts that do not need each other: only the steps of the first count."""
+def join_parallel(first: Iterable[Component], second: Iterable[Component]) -> list[Component]:
+    """Returns the components of two parts that run in parallel: only the steps of the first count."""
     return [*first, *(replace(component, steps=ZERO) for component in second)]
 
 
-def product(scope: Scope, kind: str, inputs: int, outputs: int, power: int = 2) -> Component:
+def count_product(scope: Scope, kind: str, inputs: int, outputs: int, power: int = 2) -> Component:
     """Returns the product of every position with one matrix; `power` is the number of its sizes that are widths."""
-    operations = 2 * scope.length * weights(inputs * outputs, power)
-    return Component(scope.label, kind, operations, weights(1, 0), scope.length * weights(inputs, 1))
+    operations = 2 * scope.length * build_term(inputs * outputs, power)
+    return Component(scope.label, kind, operations, build_term(1, 0), scope.length * build_term(inputs, 1))
 
 
 # Layers of torch.nn
 
 
-@counts(nn.Embedding, Embedding, LearnedPositions)
+@register_counter(nn.Embedding, Embedding, LearnedPositions)
 def count_lookup(module: nn.Module, scope: Scope) -> Iterable[Component]:
     return ()
 
 
-@counts(nn.Linear)
+@register_counter(nn.Linear)
 def count_linear(module: nn.Linear, scope: Scope) -> Iterable[Component]:
-    yield product(scope, OTHER, module.in_features, module.out_features)
+    yield count_product(scope, OTHER, module.in_features, module.out_features)
 
 
-@counts(nn.RNNBase)
+@register_counter(nn.RNNBase)
 def count_torch_recurrent(module: nn.RNNBase, scope: Scope) -> Iterable[Component]:
     """Counts nn.RNN, nn.LSTM and nn.GRU, and the classes of `seqwise.layers` that are derived from them."""
     size = sum(each.numel() for each in module.parameters() if each.dim() == 2)
-    yield Component(scope.label, RECURRENT, 2 * scope.length * weights(size, 2), scope.length * module.num_layers)
+    yield Component(scope.label, RECURRENT, 2 * scope.length * build_term(size, 2), scope.length * module.num_layers)
 
 
-@counts(nn.MultiheadAttention)
+@register_counter(nn.MultiheadAttention)
 def count_torch_attention(module: nn.MultiheadAttention, scope: Scope) -> Iterable[Component]:
     sizes = SimpleNamespace(width=module.embed_dim, heads=module.num_heads, rotary=False)
     yield from count_attention(sizes, scope, is_cross=False)
@@ -166,34 +165,36 @@ def count_torch_attention(module: nn.MultiheadAttention, scope: Scope) -> Iterab
 # Recurrent layers
 
 
-@counts(Cell)
+@register_counter(Cell)
 def count_cell(cell: Cell, scope: Scope) -> Iterable[Component]:
     matrices = [each for each in cell.parameters() if each.dim() == 2]
     matrices = matrices or [cell.weight_input, cell.weight_hidden]  # a cell that reads the weights of another module
     size = sum(each.numel() for each in matrices)
     values = cell.inputs + (cell.blocks + SAVED_STATES.get(cell.name, 2)) * cell.units
-    operations, steps = 2 * scope.length * weights(size, 2), scope.length * get_chain(cell)
-    yield Component(scope.label, RECURRENT, operations, steps, scope.length * weights(values, 1))
+    operations, steps = 2 * scope.length * build_term(size, 2), scope.length * get_chain_length(cell)
+    yield Component(scope.label, RECURRENT, operations, steps, scope.length * build_term(values, 1))
 
 
-def get_chain(cell: Cell) -> int:
+def get_chain_length(cell: Cell) -> int:
     """Returns how many products of a step need one another: two if the reset gate acts before the product."""
     return 2 if isinstance(cell, EarlyResetGRUCell) else 1
 
 
-@counts(Recurrent)
+@register_counter(Recurrent)
 def count_recurrent(module: Recurrent, scope: Scope) -> Iterable[Component]:
     return count_module(module.cell, scope)
 
 
-@counts(Bidirectional)
+@register_counter(Bidirectional)
 def count_bidirectional(module: Bidirectional, scope: Scope) -> Iterable[Component]:
-    forwards, backwards = (
+    forward, backward = (
         count_module(layer, scope.name(name))
         for layer, name in ((module.forward_layer, "forward"), (module.backward_layer, "backward"))
     )
-    read_once = -1 * scope.length * weights(module.forward_layer.cell.inputs, 1)  # both directions read the same input
-    return [*run_parallel(forwards, backwards), Component(scope.label, RECURRENT, activations=read_once)]
+    read_once = (
+        -1 * scope.length * build_term(module.forward_layer.cell.inputs, 1)
+    )  # both directions read the same input
+    return [*join_parallel(forward, backward), Component(scope.label, RECURRENT, activations=read_once)]
 
 
 # Attention and Transformer
@@ -204,103 +205,105 @@ def count_attention(module: Any, scope: Scope, is_cross: bool) -> Iterable[Compo
 
     The fused kernel keeps queries, keys, values, contexts, and one number per query and head, but not the weights.
     """
-    width, length, other = module.width, scope.length, scope.memory if is_cross else scope.length
-    projections = 2 * (2 * length + 2 * other) * weights(width**2, 2)  # queries and outputs, keys and values
-    saved = (2 * length + 2 * other) * weights(width, 1)  # the input, queries, keys and values
+    width, length, num_keys = module.width, scope.length, scope.memory if is_cross else scope.length
+    projections = 2 * (2 * length + 2 * num_keys) * build_term(width**2, 2)  # queries and outputs, keys and values
+    saved = (2 * length + 2 * num_keys) * build_term(width, 1)  # the input, queries, keys and values
     if module.rotary and not is_cross:
-        saved = saved + 2 * length * weights(width, 1)  # before and after rotation
-    yield Component(scope.label, PROJECTIONS, projections, weights(2, 0), saved)
+        saved = saved + 2 * length * build_term(width, 1)  # before and after rotation
+    yield Component(scope.label, PROJECTIONS, projections, build_term(2, 0), saved)
     kind = ATTENTION[(scope.is_target, scope.is_target and not is_cross)]
-    saved = length * weights(width, 1) + length * module.heads
-    yield Component(scope.label, kind, 4 * length * other * weights(width, 1), weights(2, 0), saved)
+    saved = length * build_term(width, 1) + length * module.heads
+    yield Component(scope.label, kind, 4 * length * num_keys * build_term(width, 1), build_term(2, 0), saved)
 
 
-@counts(MultiHeadAttention)
+@register_counter(MultiHeadAttention)
 def count_self_attention(module: MultiHeadAttention, scope: Scope) -> Iterable[Component]:
     return count_attention(module, scope, is_cross=False)
 
 
-@counts(FeedForward)
+@register_counter(FeedForward)
 def count_feedforward(module: FeedForward, scope: Scope) -> Iterable[Component]:
     for linear in (module.in_proj, module.out_proj):
-        yield product(scope, FEEDFORWARD, linear.in_features, linear.out_features)
+        yield count_product(scope, FEEDFORWARD, linear.in_features, linear.out_features)
     if module.activation == "gelu":  # its gradient needs its input; that of ReLU only the output
-        hidden = scope.length * weights(module.in_proj.out_features, 1)
+        hidden = scope.length * build_term(module.in_proj.out_features, 1)
         yield Component(scope.label, FEEDFORWARD, activations=hidden)
 
 
-@counts(LayerNorm)
+@register_counter(LayerNorm)
 def count_norm(module: LayerNorm, scope: Scope) -> Iterable[Component]:
-    saved = scope.length * weights(module.weight.numel(), 1) + 2 * scope.length  # its input, mean and deviation
+    saved = scope.length * build_term(module.weight.numel(), 1) + 2 * scope.length  # its input, mean and deviation
     yield Component(scope.label, NORM, activations=saved)
 
 
-@counts(Decoder)
+@register_counter(Decoder)
 def count_decoder_stack(module: Decoder, scope: Scope) -> Iterable[Component]:
     for number, layer in enumerate(module.layer, start=1):
-        inside: Any = layer
+        decoder_layer: Any = layer
         named = scope.name(f"layer {number}")
-        for each in count_attention(inside.attention, named, is_cross=False):
-            yield replace(each, is_beside_encoder=number == 1)
-        yield from count_attention(inside.cross_attention, named, is_cross=True)
-        yield from count_module(inside.feedforward, named)
-        for norm in (inside.attention_norm, inside.cross_attention_norm, inside.feedforward_norm):
+        for each in count_attention(decoder_layer.attention, named, is_cross=False):
+            yield replace(each, is_parallel_to_encoder=number == 1)
+        yield from count_attention(decoder_layer.cross_attention, named, is_cross=True)
+        yield from count_module(decoder_layer.feedforward, named)
+        for norm in (decoder_layer.attention_norm, decoder_layer.cross_attention_norm, decoder_layer.feedforward_norm):
             yield from count_module(norm, named)
-    yield Component(scope.label, PROJECTIONS, activations=scope.memory * weights(inside.width, 1))  # the memory
+    yield Component(
+        scope.label, PROJECTIONS, activations=scope.memory * build_term(decoder_layer.width, 1)
+    )  # the memory
     yield from count_module(module.norm, scope)
 
 
-@counts(StateAttention)
+@register_counter(StateAttention)
 def count_state_attention(module: StateAttention, scope: Scope) -> Iterable[Component]:
     width = module.units
-    yield product(scope, PROJECTIONS, width, 3 * width)
+    yield count_product(scope, PROJECTIONS, width, 3 * width)
     kind = ATTENTION[(scope.is_target, scope.is_target)]
     pairs = scope.length * scope.length
-    saved = scope.length * weights(4 * width, 1) + scope.length  # queries, keys, values, contexts
-    yield Component(scope.label, kind, 4 * pairs * weights(width, 1), weights(2, 0), saved)
+    saved = scope.length * build_term(4 * width, 1) + scope.length  # queries, keys, values, contexts
+    yield Component(scope.label, kind, 4 * pairs * build_term(width, 1), build_term(2, 0), saved)
     yield Component(scope.label, kind, activations=pairs, is_shared=True)  # the mask of the window
 
 
-@counts(AttentiveRecurrent)
+@register_counter(AttentiveRecurrent)
 def count_attentive_recurrent(module: AttentiveRecurrent, scope: Scope) -> Iterable[Component]:
     """Counts the cell with attention to all earlier states; a span that is shorter than the sequence needs less."""
-    width, chain = module.units, get_chain(module.cell)
+    width, chain = module.units, get_chain_length(module.cell)
     yield from (replace(each, steps=scope.length * (chain + 4)) for each in count_module(module.cell, scope))
-    yield Component(scope.label, PROJECTIONS, 2 * scope.length * weights(3 * width**2, 2))
+    yield Component(scope.label, PROJECTIONS, 2 * scope.length * build_term(3 * width**2, 2))
     kind = ATTENTION[(scope.is_target, scope.is_target)]
     pairs = 0.5 * (scope.length * scope.length + -1 * scope.length)  # step t attends to t − 1 states
-    yield Component(scope.label, kind, 4 * pairs * weights(width, 1))
+    yield Component(scope.label, kind, 4 * pairs * build_term(width, 1))
 
 
 # Inputs and outputs
 
 
-@counts(CharacterCNN)
+@register_counter(CharacterCNN)
 def count_characters(module: CharacterCNN, scope: Scope) -> Iterable[Component]:
     """Counts the table of all characters, which a batch computes once."""
     table = module.num_characters * module.embedding_size * module.kernel_size * module.width
-    yield Component("characters", OTHER, weights(2 * table, 0), weights(1, 0), is_shared=True)
+    yield Component("characters", OTHER, build_term(2 * table, 0), build_term(1, 0), is_shared=True)
 
 
-@counts(FullSoftmax)
+@register_counter(FullSoftmax)
 def count_softmax(module: FullSoftmax, scope: Scope) -> Iterable[Component]:
     if isinstance(module.project, nn.Linear):
-        yield product(scope, OUTPUT, module.project.in_features, module.project.out_features)
-    yield product(scope, OUTPUT, module.weight.shape[1], module.vocabulary, power=1)
+        yield count_product(scope, OUTPUT, module.project.in_features, module.project.out_features)
+    yield count_product(scope, OUTPUT, module.weight.shape[1], module.vocabulary, power=1)
     width = module.weight.shape[1]
     # Log-probabilities; a fused loss keeps the gradients of the vectors, the weights and the bias instead.
-    fused = scope.length * weights(width, 1), float(module.vocabulary * (width + 1))
+    fused = scope.length * build_term(width, 1), float(module.vocabulary * (width + 1))
     yield Component(scope.label, LOSS, activations=scope.length * module.vocabulary, fused=fused)
 
 
-@counts(AdaptiveSoftmax)
+@register_counter(AdaptiveSoftmax)
 def count_adaptive_softmax(module: AdaptiveSoftmax, scope: Scope) -> Iterable[Component]:
     """Counts the head for every position, and each cluster for the share of targets that a uniform text has in it."""
     softmax = module.softmax
-    yield product(scope, OUTPUT, softmax.head.in_features, softmax.head.out_features, power=1)
+    yield count_product(scope, OUTPUT, softmax.head.in_features, softmax.head.out_features, power=1)
     cutoffs = softmax.cutoffs
     for tail, start, stop in zip(softmax.tail, cutoffs, cutoffs[1:]):
-        inside: Any = tail
+        linears: Any = tail
         share = (stop - start) / module.vocabulary
-        size = sum(linear.in_features * linear.out_features for linear in inside)
-        yield Component(scope.label, OUTPUT, 2 * share * scope.length * weights(size, 1))
+        size = sum(linear.in_features * linear.out_features for linear in linears)
+        yield Component(scope.label, OUTPUT, 2 * share * scope.length * build_term(size, 1))

@@ -29,7 +29,7 @@ def format_bytes(value: float) -> str:
 
 
 def draw_figures(data: Data) -> tuple[Figure, ...]:
-    """Returns all figures; those of one model first if there is only one."""
+    """Returns all figures; of several models, their totals in one chart first."""
     figures: list[Figure] = []
     if len(data) > 1:
         figures.append(draw_totals(data))

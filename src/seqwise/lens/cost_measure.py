@@ -38,7 +38,7 @@ class Timing:
 
     median: float
     minimum: float
-    cpu_share: float  # of the time in which this thread ran; the rest it waited for a processor
+    cpu_share: float  # of the time during which this thread ran; for the rest it waited for a processor
 
 
 def measure_call(counted: CountedModel, call: Callable[[], Any]) -> Timing:
@@ -87,11 +87,11 @@ def list_measurable(counted: CountedModel, lengths: Sequence[int]) -> list[int]:
     if counted.fixed_target is not None and counted.trained is not None:
         module: Any = counted.module
         return [-(-counted.trained.settings.forecast.lookback // module.encoder.patch_size)]
-    limit = find_longest(counted)
+    limit = find_position_limit(counted)
     return list(lengths) if limit is None else [length for length in lengths if length <= limit] or [limit]
 
 
-def find_longest(counted: CountedModel) -> int | None:
+def find_position_limit(counted: CountedModel) -> int | None:
     """Returns the length at which learned positions end; None if the model has none."""
     parts = [each for each in counted.module.modules() if isinstance(each, LearnedPositions)]
     if counted.fixed_source is not None:  # those of the image have their own length
@@ -165,7 +165,7 @@ def list_saved(call: Callable[[], Any]) -> tuple[dict[int, Any], Any]:
 
 
 def list_nodes(result: Any) -> list[Any]:
-    """Returns the nodes of the graph of a result."""
+    """Returns the nodes of the autograd graph of a result."""
     tensors = [each for each in list_tensors(result) if each.grad_fn is not None]
     waiting, found = [tensor.grad_fn for tensor in tensors], {}
     while waiting:

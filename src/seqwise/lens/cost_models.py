@@ -27,7 +27,7 @@ from seqwise.lens.cost_counts import (
     count_module,
     list_uncounted,
 )
-from seqwise.lens.cost_polynomials import ZERO, M, N, Polynomial, weights
+from seqwise.lens.cost_polynomials import ZERO, M, N, Polynomial, build_term
 from seqwise.lens.subject import name_run
 from seqwise.tasks.caption.model import CaptionModel
 from seqwise.tasks.classify.model import Classifier
@@ -78,9 +78,9 @@ class CountedModel:
         def add(components: Iterable[Component]) -> float:
             return sum(each.steps.evaluate(*self.get_lengths(length)) for each in components)
 
-        beside_encoder = [each for each in self.decoder if each.is_beside_encoder]
-        rest = [each for each in self.decoder if not each.is_beside_encoder]
-        return round(max(add(self.encoder), add(beside_encoder)) + add(rest))
+        parallel = [each for each in self.decoder if each.is_parallel_to_encoder]
+        rest = [each for each in self.decoder if not each.is_parallel_to_encoder]
+        return round(max(add(self.encoder), add(parallel)) + add(rest))
 
     def count_activations(self, length: int, batch_size: int = 1) -> float:
         """Returns the values that are kept for the gradient."""
@@ -109,20 +109,18 @@ def count_model(model: TrainedModel | nn.Module) -> CountedModel:
     )
     parts: Any = module
     if isinstance(module, LanguageModel):
-        return build(encoder=to_single([*count_module(parts.backbone), *count_module(parts.head.output)]))
-    if isinstance(module, MaskedModel):
-        scope = Scope(length=settings.masked.rate * M)  # the softmax is computed for masked tokens only
+        return build(encoder=name_self_attention([*count_module(parts.backbone), *count_module(parts.head.output)]))
+    if isinstance(module, MaskedModel | BidirectionalLanguageModel):
+        # The softmax is computed for masked tokens only; of a model of both directions, in each for all tokens but one.
+        scope = Scope(length=settings.masked.rate * M if isinstance(module, MaskedModel) else 2 * M + -2)
         targets = Component("", LOSS, activations=2 * scope.length)
-        return build(encoder=to_single([*count_module(parts.encoder), *count_module(parts.output, scope), targets]))
-    if isinstance(module, BidirectionalLanguageModel):
-        scope = Scope(length=2 * M + -2)  # each direction predicts all tokens but one
-        targets = Component("", LOSS, activations=2 * scope.length)
-        return build(encoder=to_single([*count_module(parts.encoder), *count_module(parts.output, scope), targets]))
+        components = [*count_module(parts.encoder), *count_module(parts.output, scope), targets]
+        return build(encoder=name_self_attention(components))
     if isinstance(module, Classifier):
-        return build(encoder=to_single([*count_module(parts.encoder), *count_module(parts.head)]))
+        return build(encoder=name_self_attention([*count_module(parts.encoder), *count_module(parts.head)]))
     if isinstance(module, TagModel):
         children = (parts.characters, parts.encoder, parts.head)
-        return build(encoder=to_single([each for child in children for each in count_module(child)]))
+        return build(encoder=name_self_attention([each for child in children for each in count_module(child)]))
     if isinstance(module, Translator):
         decoder = count_token_decoder(parts.decoders[0])
         return build(encoder=count_module(parts.encoder, SOURCE.name("encoder")), decoder=decoder)
@@ -137,8 +135,8 @@ def count_model(model: TrainedModel | nn.Module) -> CountedModel:
     )
 
 
-def to_single(components: Iterable[Component]) -> list[Component]:
-    """Returns the components of a model that reads one sequence: its attention is M × M."""
+def name_self_attention(components: Iterable[Component]) -> list[Component]:
+    """Returns the components of a model that reads one sequence; its attention is named M × M."""
     source = ATTENTION[(False, False)]
     return [replace(each, kind=SELF_ATTENTION) if each.kind == source else each for each in components]
 
@@ -156,7 +154,7 @@ def count_image_encoder(model: TrainedModel) -> tuple[list[Component], int]:
     if isinstance(encoder, FeatureEncoder):
         return count_module(encoder, SOURCE.name("encoder")), encoder.positions.max_length
     images, inner = CLIP_FRAMES if caption.frames else 1, encoder.encoder
-    scope = Scope(length=weights(inner.side**2, 0), label="encoder")
+    scope = Scope(length=build_term(inner.side**2, 0), label="encoder")
     components = [replace(each, operations=images * each.operations) for each in count_module(inner, scope)]
     regions = images * encoder.grid**2 if caption.frames else inner.side**2
     return components, regions
@@ -166,9 +164,9 @@ def count_forecast_model(module: ForecastModel, settings: Any, build: Any) -> Co
     """Counts a forecast from M patches to N steps. The linear map and known values are computed beside the network."""
     encoder, horizon, lookback = module.encoder, settings.horizon, settings.forecast.lookback
     patches = -(-lookback // encoder.patch_size)
-    flattened = M if encoder.is_transformer else weights(1, 0)  # a Transformer's head reads all its outputs
-    head = 2 * flattened * N * weights(encoder.width / (patches if encoder.is_transformer else 1), 1)
-    components = [*to_single(count_module(encoder)), Component("head", OUTPUT, head, weights(1, 0))]
+    flattened = M if encoder.is_transformer else build_term(1, 0)  # a Transformer's head reads all its outputs
+    head = 2 * flattened * N * build_term(encoder.width / (patches if encoder.is_transformer else 1), 1)
+    components = [*name_self_attention(count_module(encoder)), Component("head", OUTPUT, head, build_term(1, 0))]
     if module.quantile_head is not None:
         saved = 4 * len(module.quantiles) * N  # distances, and the order of the quantiles as 64-bit integers
         components.append(Component("quantiles", OUTPUT, len(module.quantiles) * head, activations=saved))
@@ -189,7 +187,7 @@ def count_plain_module(module: nn.Module) -> CountedModel:
     if isinstance(module, EncoderDecoder):
         encoder, decoder = count_module(module.encoder), count_module(module.decoder, TARGET.name("decoder"))
         return CountedModel(name, module, find_width(module), encoder, decoder, uncounted=uncounted)
-    components = to_single(count_module(module))
+    components = name_self_attention(count_module(module))
     if not components:
         problem = f"a {name} has no layer whose operations are known."
         raise UsageError(problem, fix="Pass a run, or a module built from seqwise.layers.")

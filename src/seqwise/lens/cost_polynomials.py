@@ -73,6 +73,6 @@ ZERO = Polynomial({})
 M, N = Polynomial({(1, 0, 0): 1.0}), Polynomial({(0, 1, 0): 1.0})
 
 
-def weights(count: float, power: int) -> Polynomial:
-    """Returns the number of weights, or of values, that grows with this power of the width."""
-    return Polynomial({(0, 0, power): float(count)} if count else {})
+def build_term(coefficient: float, power: int) -> Polynomial:
+    """Returns a number, of weights or of values, that grows with this power of the width; with power 0, a constant."""
+    return Polynomial({(0, 0, power): float(coefficient)} if coefficient else {})

@@ -16,7 +16,14 @@ import numpy as np
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.decoding.trace import DecodingTrace, NextTokens, trace_decoding
 from seqwise.errors import UsageError, check_type
-from seqwise.lens.beam_tree import build_candidates, get_path, get_path_tokens, list_hypotheses
+from seqwise.lens.beam_tree import (
+    build_candidates,
+    describe_stop,
+    get_length_penalty,
+    get_path,
+    get_path_tokens,
+    list_hypotheses,
+)
 from seqwise.lens.decoding_figures import describe_decoding, draw_decoding
 from seqwise.lens.subject import Subject, check_target, choose_example, evaluation_mode, inspect_text, name_run
 from seqwise.lens.view import View
@@ -29,7 +36,7 @@ TASKS = ("language", "translate", "caption")
 NEW_TOKENS = 20  # of a language model, whose text has no end, unless `max_length` is set
 
 
-def applies(subject: Subject) -> str | None:
+def explain_inapplicable(subject: Subject) -> str | None:
     """Returns why the view does not apply, or None."""
     task = None if subject.trained is None else str(subject.trained.settings.task)
     return None if subject.trained is not None and task in TASKS else explain_missing(subject.name, task)
@@ -45,8 +52,8 @@ def explain_missing(name: str, task: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class Decoded:
-    """What a search returned, with its trace."""
+class DecodingResult:
+    """The output of a search, with its trace."""
 
     name: str  # of the run
     text: str  # what was read
@@ -80,14 +87,13 @@ def decoding(
     `data`: `text`, `output` (equal to that of `predict`), `method`, `target` (None unless it translates), and `steps`:
     per token of the output its `token`, `probability`, `log_probability`, `total` (the log-probability up to here),
     `entropy` in nats, `rank`, and `top`, a list of tokens, probabilities and whether the search forbids them. Of a beam
-    search also `hypotheses`, best first, each with `text`, `log_probability`, `length`, `length_penalty`, `score` and
-    `state`; `candidates`, each with its `step`, `token`, `parent` (an index into this list, -1 for the root),
-    `log_probability`, `token_log_probability`, `state` and `reason`; and `stopped`, why the search stopped.
+    search also `hypotheses`, best first, each with `text`, `log_probability`, `length`, `length_penalty`, `score`,
+    `state` and `is_best`; `candidates`, each with its `step`, `token`, `parent` (an index into this list, -1 for the
+    root), `log_probability`, `token_log_probability`, `state` and `reason`; and `stopped`, why the search stopped.
     """
     if top < 1:
         raise UsageError(f"top must be at least 1; received {top}.")
-    if not isinstance(model, TrainedModel):
-        check_type("model", model, TrainedModel, "a trained model (seqwise.load)")
+    check_type("model", model, TrainedModel, "a trained model (seqwise.load)")
     check_target(model, target)
     options = build_options(model, beam, length_penalty, greedy, seed, max_length)
     if options.target is not None:
@@ -135,7 +141,7 @@ def build_options(
     return InferenceOptions(beam_search=search, max_length=max_length, target=target)
 
 
-def run_search(trained: TrainedModel, text: Any, options: InferenceOptions, top: int) -> Decoded:
+def run_search(trained: TrainedModel, text: Any, options: InferenceOptions, top: int) -> DecodingResult:
     """Runs `predict` on one input and records its search."""
     task, tokenizers = str(trained.settings.task), trained.run.preprocessor.tokenizers
     inspected = choose_example(trained, target=options.target) if text is None else None
@@ -153,17 +159,19 @@ def run_search(trained: TrainedModel, text: Any, options: InferenceOptions, top:
         else:
             is_caption = task == "caption"
             output = (
-                caption(trained, inspected, options) if is_caption else trained.predict(source, options=options).text
+                caption_image(trained, inspected, options)
+                if is_caption
+                else trained.predict(source, options=options).text
             )
             method = options.describe_decoding()
     tokenizer = tokenizers[options.target] if options.target is not None else tokenizers["text"]
     name = name_run(trained)
     if inspected is not None and inspected.target:
         name += f", target {inspected.target}"
-    return Decoded(name, source, output, trace, method, tokenizer)
+    return DecodingResult(name, source, output, trace, method, tokenizer)
 
 
-def caption(trained: TrainedModel, inspected: InspectedInput | None, options: InferenceOptions) -> str:
+def caption_image(trained: TrainedModel, inspected: InspectedInput | None, options: InferenceOptions) -> str:
     """Returns the caption of an image that has been read: an example of the data need not have a path."""
     from seqwise.tasks.caption.generation import generate_captions, get_trained_kind
     from seqwise.tasks.caption.images import ImageSet
@@ -176,7 +184,7 @@ def caption(trained: TrainedModel, inspected: InspectedInput | None, options: In
 # Numbers
 
 
-def list_token_steps(decoded: Decoded) -> list[dict[str, Any]]:
+def list_token_steps(decoded: DecodingResult) -> list[dict[str, Any]]:
     """Returns the steps of a language model."""
     steps, total = [], 0.0
     for step in decoded.trace.token_steps:
@@ -214,10 +222,8 @@ def list_top(
     ]
 
 
-def summarize_beam_search(decoded: Decoded) -> dict[str, Any]:
+def summarize_beam_search(decoded: DecodingResult) -> dict[str, Any]:
     """Returns the steps of the best hypothesis, all hypotheses and all candidates of a beam search."""
-    from seqwise.lens.beam_tree import describe_stop, get_length_penalty
-
     trace, tokenizer = decoded.trace, decoded.tokenizer
     nodes = build_candidates(trace)
     names = name_tokens(tokenizer, [node.token for node in nodes[1:]])

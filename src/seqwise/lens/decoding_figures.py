@@ -21,13 +21,13 @@ def describe_decoding(data: Mapping[str, Any]) -> tuple[str, ...]:
     steps = data["steps"]
     if not steps:
         return (f"The output is empty ({data['method']}): no token was generated.",)
-    total, least = steps[-1]["total"], min(steps, key=lambda step: step["log_probability"])
+    total, rarest = steps[-1]["total"], min(steps, key=lambda step: step["log_probability"])
     summary = [
         f"{data['output'].strip()!r} ({data['method']}): log-probability {format_log(total)} in {len(steps)} steps, "
         f"{format_log(total / len(steps))} per token; the mean entropy of a step is "
         f"{format_log(np.mean([step['entropy'] for step in steps]))} nats.",
-        f"The least probable token is {show_name(least['token'])!r} at step {steps.index(least) + 1}: probability "
-        f"{format_probability(least['probability'])}, rank {least['rank']:,}.",
+        f"The least probable token is {show_name(rarest['token'])!r} at step {steps.index(rarest) + 1}: probability "
+        f"{format_probability(rarest['probability'])}, rank {rarest['rank']:,}.",
     ]
     summary.append(describe_preferences(steps))
     if "hypotheses" in data:
@@ -105,7 +105,7 @@ def draw_output(steps: Sequence[Mapping[str, Any]]) -> TokenText:
 def describe_step(step: Mapping[str, Any]) -> str:
     """Returns the numbers of a step in one line."""
     probability = format_probability(step["probability"])
-    return f"probability {probability}, rank {step['rank']}, entropy {step['entropy']:.2f} nats; {list_top(step)}"
+    return f"probability {probability}, rank {step['rank']}, entropy {step['entropy']:.2f} nats; {format_top(step)}"
 
 
 def draw_course(steps: Sequence[Mapping[str, Any]]) -> LineChart:
@@ -132,7 +132,7 @@ def draw_steps(steps: Sequence[Mapping[str, Any]]) -> Table:
             format_log(step["log_probability"]),
             format_log(step["total"]),
             format_log(step["entropy"]),
-            list_top(step),
+            format_top(step),
         )
         for number, step in enumerate(steps[:MAX_STEPS], start=1)
     ]
@@ -142,7 +142,7 @@ def draw_steps(steps: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
-def list_top(step: Mapping[str, Any]) -> str:
+def format_top(step: Mapping[str, Any]) -> str:
     """Returns the most probable tokens of a step in one line; × marks those that the search may not choose."""
     return ", ".join(
         f"{'×' if each['forbidden'] else ''}{show_name(each['token'])} {format_probability(each['probability'])}"

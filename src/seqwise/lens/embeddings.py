@@ -38,7 +38,7 @@ class Vocabulary:
         return [self.ids[token] for token in self.encode(word) if token in self.ids]
 
     def rank_tokens(self) -> list[str]:
-        """Returns the tokens, most frequent first; if that is unknown by id, which most tokenisers sort that way."""
+        """Returns the tokens, most frequent first; if that is unknown, by id, as most tokenisers sort them."""
         if self.frequencies is None:
             return [self.ids[token] for token in sorted(self.ids)]
         counts = self.frequencies
@@ -119,5 +119,5 @@ def encode_word(tokenizer: Tokenizer, word: str) -> list[int]:
     if tokenizer.kind == "bpe":
         with_space = [int(token) for token in tokenizer.encode(f" {word}").ids]
         ids = with_space if len(with_space) <= len(ids) else ids
-    spoken = [token for token in ids if any(map(str.isalnum, tokenizer.decode([token])))]
-    return spoken or ids
+    without_punctuation = [token for token in ids if any(map(str.isalnum, tokenizer.decode([token])))]
+    return without_punctuation or ids

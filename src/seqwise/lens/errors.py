@@ -34,7 +34,7 @@ from seqwise.training.api import TrainedModel, save_data
 MIN_PREDICTIONS = 20  # for a calibration diagram
 
 
-def applies(subject: Subject) -> str | None:
+def explain_inapplicable(subject: Subject) -> str | None:
     """Returns why the view does not apply, or None."""
     if subject.trained is None:
         return f"{subject.name} is not a trained run, so it has no data to be evaluated on."
@@ -205,7 +205,7 @@ def describe_coverage(coverage: Coverage | None, shares: np.ndarray | None) -> l
 
 
 def describe_confusions(report: ErrorReport) -> list[str]:
-    """Returns a sentence with the most frequent confusion."""
+    """Returns a sentence with the most frequent confusion, and one with the counts of each kind of span error."""
     sentences = []
     for matrix in report.confusions[:1]:
         confusions = list_confusions(matrix.rows, matrix.counts, 1)
@@ -213,7 +213,7 @@ def describe_confusions(report: ErrorReport) -> list[str]:
             sentences.append(
                 f"The most frequent confusion: “{true}” taken for “{predicted}”, {count:,} times ({share:.1%})."
             )
-    for matrix in report.confusions[1:]:  # kinds of errors: the largest that is not correct
+    for matrix in report.confusions[1:]:  # kinds of span errors
         counts = dict(zip(matrix.columns, matrix.counts.sum(0).tolist()))
         kinds = [f"{count:,} {kind}" for kind, count in counts.items()]
         sentences.append(f"{matrix.title}: {', '.join(kinds)}.")

@@ -24,8 +24,8 @@ from seqwise.lens.recurrent import (
     choose_layers,
     compute_time_constants,
     get_keep_gate,
+    list_gates,
     list_layers,
-    name_gates,
 )
 from seqwise.lens.subject import Subject, open_subject
 from seqwise.lens.view import View
@@ -36,7 +36,7 @@ NAMES = {"input": "input gate i", "forget": "forget gate f", "output": "output g
          "reset": "reset gate r", "candidate": "candidate", "cell": "cell c", "hidden": "state h"}  # fmt: skip
 
 
-def applies(subject: Subject) -> str | None:
+def explain_inapplicable(subject: Subject) -> str | None:
     """Returns why the view does not apply, or None."""
     return None if list_layers(subject) else f"{subject.name} has no recurrent layer."
 
@@ -56,8 +56,8 @@ def gates(
     unit: number from 0, as in the arrays of `data`: shows all gates of this unit
 
     `data`: per layer label a dictionary with `tokens`, `units` (sorted by variation), each gate as an array
-    (tokens, units) in the original order of units, `saturation` (gate → shares closed and open), `time_constant`
-    (units,) and, of an LSTM, `stored` and `exposed` (units,): the means of |tanh(c)| and |h|.
+    (tokens, units) in the original order of units, `saturation` (gate → shares closed and open); of an LSTM or GRU
+    `time_constant` (units,), and of an LSTM `stored` and `exposed` (units,): the means of |tanh(c)| and |h|.
     """
     subject = open_subject(model, text, progress)
     layers = choose_layers(subject, layer)
@@ -75,7 +75,7 @@ def gates(
 
 def measure_layer(subject: Subject, layer: RecurrentLayer, recording: Recording) -> dict[str, Any]:
     """Returns the gates of a layer and what is computed from them."""
-    arrays = {name: layer.get_values(recording, name).float().cpu().numpy() for name in name_gates(layer.cell)}
+    arrays = {name: layer.get_values(recording, name).float().cpu().numpy() for name in list_gates(layer.cell)}
     hidden = arrays["hidden"]
     variation = hidden.std(axis=0)
     values: dict[str, Any] = {
@@ -88,7 +88,7 @@ def measure_layer(subject: Subject, layer: RecurrentLayer, recording: Recording)
             if name in arrays
         },
     }
-    keep = get_keep_gate(layer.cell, recording, layer)
+    keep = get_keep_gate(layer, recording)
     if keep is not None:
         values["time_constant"] = compute_time_constants(keep.float()).cpu().numpy()
     if "cell" in arrays:
@@ -115,7 +115,7 @@ def describe(layer: RecurrentLayer, values: dict[str, Any]) -> str:
 
 
 def draw_layer(layer: RecurrentLayer, values: dict[str, Any], unit: int | None, max_units: int) -> list[Figure]:
-    """Returns a heatmap per gate, or with `unit` one heatmap of all its gates, and a table of saturation."""
+    """Returns a heatmap per gate, saturation and time constants; with `unit` only a heatmap of all its gates."""
     names = [name for name in NAMES if name in values]
     if unit is not None:
         if not 0 <= unit < layer.cell.units:

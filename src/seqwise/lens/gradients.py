@@ -15,16 +15,16 @@ import numpy as np
 
 from seqwise.callbacks import ProgressCallback, no_progress, report_part
 from seqwise.errors import UsageError
-from seqwise.lens.jacobians import GradientFlow, follow_layer, measure_flow
+from seqwise.lens.jacobians import GradientFlow, measure_flow, record_trajectory
 from seqwise.lens.recurrent import RecurrentLayer, choose_layers, list_layers
-from seqwise.lens.subject import CHOOSING, Subject, open_subjects
+from seqwise.lens.subject import CHOOSING_SHARE, Subject, open_subjects
 from seqwise.lens.view import View
 from seqwise.page.figures import Figure, LineChart, Reference, Series, Table
 
 FLOOR = 1e-12  # smaller norms are not drawn
 
 
-def applies(subject: Subject) -> str | None:
+def explain_inapplicable(subject: Subject) -> str | None:
     """Returns why the view does not apply, or None."""
     return None if list_layers(subject) else f"{subject.name} has no recurrent layer."
 
@@ -39,14 +39,14 @@ def gradients(
     `data`: per model `layer`, `tokens`, `norms` (tokens,), `direct` (tokens,) of an LSTM, `singular` and `radius`
     (tokens,) of each step's Jacobian, `exponents` (Lyapunov, nats per token) and `half_life` (tokens).
     """
-    subjects = open_subjects(models, text, report_part(progress, 0.0, CHOOSING))
-    progress = report_part(progress, CHOOSING, 1.0)
+    subjects = open_subjects(models, text, report_part(progress, 0.0, CHOOSING_SHARE))
+    progress = report_part(progress, CHOOSING_SHARE, 1.0)
     lines, steps, rows, summary = [], [], [], []
     data: dict[str, dict[str, Any]] = {}
     for index, subject in enumerate(subjects):
         layers = choose_layers(subject, layer)
         chosen: RecurrentLayer = layers[-1]
-        trajectory = follow_layer(subject, chosen)
+        trajectory = record_trajectory(subject, chosen)
         if trajectory.num_steps < 2:
             raise UsageError("gradients through time need at least 2 tokens; received 1.", fix="Pass a longer text.")
         flow = measure_flow(trajectory)

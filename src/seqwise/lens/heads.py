@@ -58,8 +58,8 @@ def measure_head(weights: Tensor, is_self: bool) -> HeadStatistics:
     mass = weights.sum(-1)
     distances = (weights * (queries - keys).abs()).sum(-1)
     distance = float(distances.sum() / mass.sum().clamp(min=1e-12))
-    later = max(0, 2 - start)  # the first query whose previous, first and own token differ
-    rows = torch.arange(min(later, len(weights)), len(weights))
+    first_row = max(0, 2 - start)  # the first query whose previous, first and own token differ
+    rows = torch.arange(min(first_row, len(weights)), len(weights))
     previous, first, same = (
         float(weights[rows, columns].mean()) if len(rows) else 0.0
         for columns in (rows + start - 1, torch.zeros_like(rows), rows + start)
@@ -105,17 +105,17 @@ def predict_from_offsets(weights: Tensor) -> float:
     return float(torch.minimum(chosen, predicted).sum() / mass.sum().clamp(min=1e-12))
 
 
-def reduce_weights(weights: Tensor, most: int = MAX_THUMBNAIL) -> Tensor:
-    """Returns weights (…, T, S) with at most `most` rows and columns, each the mean of an area."""
-    size = min(weights.shape[-2], most), min(weights.shape[-1], most)
+def reduce_weights(weights: Tensor, max_size: int = MAX_THUMBNAIL) -> Tensor:
+    """Returns weights (…, T, S) with at most `max_size` rows and columns, each the mean of an area."""
+    size = min(weights.shape[-2], max_size), min(weights.shape[-1], max_size)
     if size == tuple(weights.shape[-2:]):
         return weights.clone()
     return F.adaptive_avg_pool2d(weights.reshape(1, -1, *weights.shape[-2:]), size).view(*weights.shape[:-2], *size)
 
 
-def reduce_names(names: list[str], most: int = MAX_THUMBNAIL) -> list[str]:
+def reduce_names(names: list[str], max_size: int = MAX_THUMBNAIL) -> list[str]:
     """Returns the names of the rows or columns of `reduce_weights`: of merged ones, the first and the last."""
-    count = min(len(names), most)
+    count = min(len(names), max_size)
     if count == len(names):
         return names
     starts = [index * len(names) // count for index in range(count)]

@@ -6,7 +6,6 @@ those that also report during training (`seqwise/training/health_rules.py`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -58,7 +57,7 @@ CHECKS: dict[Check, str] = {
 SEVERITIES = ("problem", "warning", "note", "good")
 
 
-def applies(subject: Subject) -> str | None:
+def explain_inapplicable(subject: Subject) -> str | None:
     """Returns why the view does not apply, or None."""
     return None if subject.trained is not None else "it reads the folder of a run, not a module."
 
@@ -147,12 +146,9 @@ def draw_run(evidence: RunEvidence, findings: Sequence[Finding], skipped: dict[s
 def draw_curve(evidence: RunEvidence) -> LineChart:
     """Returns the training and the validation loss, with the entropy of the frequencies."""
     curve, entropy = evidence.curve, evidence.properties.entropy
-    points = [
-        (step, metrics["loss"]) for step, metrics in curve.validations if math.isfinite(metrics.get("loss", math.nan))
-    ]
     series = [Series(name="training", x=curve.steps, y=curve.losses)]
-    if points:
-        steps, losses = (np.array(column, dtype=np.float64) for column in zip(*points))
+    if curve.validation_losses:
+        steps, losses = (np.array(column, dtype=np.float64) for column in zip(*curve.validation_losses))
         series.append(Series(name="validation", x=steps, y=losses))
     name = f"entropy of the {evidence.properties.target_name} frequencies"
     return LineChart(

@@ -63,18 +63,18 @@ WORDINGS = {
     ),
 }  # fmt: skip
 REASONS = {
-    "translate": "A translation depends on its source, which has no past: see attention and attribution.",
-    "caption": "A caption depends on its image, which has no past: see attention and attribution.",
+    "translate": "a translation depends on its source, which has no past: see attention and attribution.",
+    "caption": "a caption depends on its image, which has no past: see attention and attribution.",
 }
 
 
-def applies(subject: Subject) -> str | None:
+def explain_inapplicable(subject: Subject) -> str | None:
     """Returns why the view does not apply, or None."""
     if subject.trained is None:
-        return "The view needs a trained run, whose loss it measures."
+        return "it needs a trained run, whose loss it measures."
     task = str(subject.trained.settings.task)
     if task not in WORDINGS:
-        return REASONS.get(task, f"The view does not know how to hide the context of the task {task}.")
+        return REASONS.get(task, f"it does not know how to hide the context of the task {task}.")
     if task in ("language", "masked") and limit_context(subject.trained, None) < 1:
         return f"{subject.name} predicts each token without context."
     return None
@@ -119,7 +119,7 @@ def horizon(
         results[name] = collect_values(context, curve)
     summary = [describe(name, context, curve, wording) for name, context, curve in curves]
     if len(keys) == 1:
-        summary.append(f"Measured on {curves[0][1].targets}.")
+        summary.append(f"Measured on {curves[0][1].description}.")
     else:
         summary.append("The runs are measured on different targets: compare their horizons, not their losses.")
     figures = draw_curves(curves, wording, has_same_targets=len(keys) == 1)
@@ -132,7 +132,7 @@ def check_arguments(
     """Raises an error for arguments that cannot work."""
     for model in models:
         check_type("models", model, TrainedModel, "a trained run (seqwise.load), or several")
-        reason = applies(Subject(name_run(model), model.model, lambda: None, (), trained=model))
+        reason = explain_inapplicable(Subject(name_run(model), model.model, lambda: None, (), trained=model))
         if reason is not None:
             raise UsageError(f"the view horizon does not apply to {model.run.folder}: {reason}", fix="Choose another.")
     tasks = list(dict.fromkeys(str(model.settings.task) for model in models))
@@ -191,7 +191,7 @@ def collect_values(context: VisibleContext, curve: ContextCurve) -> dict[str, An
         "losses": curve.losses,
         "max_context": context.max_context,
         "num_targets": curve.losses.shape[1],
-        "targets": context.targets,
+        "targets": context.description,
     }
 
 

@@ -63,8 +63,8 @@ class Trajectory:
         return torch.cat(self.cell.step(self.inputs[step][None], parts, self.cell.weight_hidden.detach()), -1)[0]
 
 
-def follow_layer(subject: Subject, layer: RecurrentLayer) -> Trajectory:
-    """Runs the model once and follows the states of a layer, in double precision on the CPU."""
+def record_trajectory(subject: Subject, layer: RecurrentLayer) -> Trajectory:
+    """Runs the model once and computes the states of a layer again, in double precision on the CPU."""
     owner = subject.module.get_submodule(layer.path.rpartition(".")[0])
     if not isinstance(owner, Recurrent):
         reason = "attention enters its state" if isinstance(owner, AttentiveRecurrent) else "it is not a plain layer"

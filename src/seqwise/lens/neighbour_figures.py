@@ -24,27 +24,27 @@ def describe_neighbours(data: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns sentences: the nearest words, what random words have, and what input and output share."""
     summary = []
     for label, kinds in data["vocabularies"].items():
-        of = "" if label == "vocabulary" else f" ({label})"
+        suffix = "" if label == "vocabulary" else f" ({label})"
         for token in data["words"][label][:NUM_NAMED]:
             found = kinds["input"][token]
             names = ", ".join(
                 f"{show_name(word).strip('␣')} {cosine:.2f}{mark_chance(cosine, found['limit'])}"
                 for word, cosine in list(zip(found["words"], found["cosines"]))[:NUM_NAMED]
             )
-            summary.append(f"Nearest to {show_name(token).strip('␣')!r}{of}: {names}.")
+            summary.append(f"Nearest to {show_name(token).strip('␣')!r}{suffix}: {names}.")
         random = data["random"][label]["input"]
         summary.append(
-            f"Two random frequent words{of} have a cosine of {random['mean']:.2f} ± {random['deviation']:.2f}; "
+            f"Two random frequent words{suffix} have a cosine of {random['mean']:.2f} ± {random['deviation']:.2f}; "
             f"1 % of the pairs exceed {random['percentile_99']:.2f}."
         )
         num_words = max((len(found["words"]) for found in kinds["input"].values()), default=data["top"])
         if num_words < data["top"]:
             summary.append(
-                f"The vocabulary{of} has {num_words:,} other words, fewer than {data['top']:,}: all are listed."
+                f"The vocabulary{suffix} has {num_words:,} other words, fewer than {data['top']:,}: all are listed."
             )
         if data["shared"].get(label):
             share = np.mean(list(data["shared"][label].values()))
-            summary.append(f"Input and output embedding{of} have {share:.0%} of these neighbours in common.")
+            summary.append(f"Input and output embedding{suffix} have {share:.0%} of these neighbours in common.")
     if data["unknown"]:
         summary.append(f"Not in the vocabulary: {', '.join(data['unknown'])}.")
     if data["is_chosen"]:
@@ -63,16 +63,16 @@ def draw_neighbours(vocabularies: Sequence[Vocabulary], data: Mapping[str, Any])
     for vocabulary in vocabularies:
         label = vocabulary.name or "vocabulary"
         tokens, kinds = data["words"][label], data["vocabularies"][label]
-        of = "" if label == "vocabulary" else f", {label}"
-        figures += [draw_table(token, kinds, of) for token in tokens]
+        suffix = "" if label == "vocabulary" else f", {label}"
+        figures += [draw_table(token, kinds, suffix) for token in tokens]
         if len(tokens) > 1:
-            figures += [draw_cosines(kind, vectors, tokens, of) for kind, vectors in vocabulary.embeddings.items()]
+            figures += [draw_cosines(kind, vectors, tokens, suffix) for kind, vectors in vocabulary.embeddings.items()]
         if tokens:
-            figures.append(draw_map(vocabulary.embeddings["input"], kinds["input"], tokens[:MAX_MAPPED], of))
+            figures.append(draw_map(vocabulary.embeddings["input"], kinds["input"], tokens[:MAX_MAPPED], suffix))
     return tuple(figures)
 
 
-def draw_table(token: str, kinds: Mapping[str, Any], of: str) -> Table:
+def draw_table(token: str, kinds: Mapping[str, Any], suffix: str) -> Table:
     """Returns the neighbours of a word, in both embeddings side by side."""
     names = {"input": "nearest as input", "output": "nearest as output"} if len(kinds) > 1 else {"input": "nearest"}
     columns = ["rank", *(title for kind in kinds for title in (names[kind], "cosine"))]
@@ -89,9 +89,14 @@ def draw_table(token: str, kinds: Mapping[str, Any], of: str) -> Table:
         for rank in range(count)
     ]
     limits = " and ".join(f"{found[token]['limit']:.3f}" for found in kinds.values())
-    note = f"{CHANCE_MARK.strip()}: may be chance: not above {limits}, which the nearest of as many random words exceeds in 5 % of cases."
+    note = (
+        f"{CHANCE_MARK.strip()}: may be chance: not above {limits}, which the nearest of as many random words exceeds "
+        "in 5 % of cases."
+    )
     is_marked = any(str(value).endswith(CHANCE_MARK) for row in rows for value in row)
-    return Table(title=f"Nearest to {show_name(token)}{of}", note=note if is_marked else "", columns=columns, rows=rows)
+    return Table(
+        title=f"Nearest to {show_name(token)}{suffix}", note=note if is_marked else "", columns=columns, rows=rows
+    )
 
 
 def format_cosine(found: Mapping[str, Any], rank: int) -> str:
@@ -99,12 +104,12 @@ def format_cosine(found: Mapping[str, Any], rank: int) -> str:
     return f"{found['cosines'][rank]:.3f}{mark_chance(found['cosines'][rank], found['limit'])}"
 
 
-def draw_cosines(kind: str, vectors: KeyedVectors, tokens: Sequence[str], of: str) -> Heatmap:
+def draw_cosines(kind: str, vectors: KeyedVectors, tokens: Sequence[str], suffix: str) -> Heatmap:
     """Returns the cosine of each two words."""
     units = np.stack([vectors[token] / vectors.norms[vectors.index(token)] for token in tokens])
     names = [show_name(token) for token in tokens]
     return Heatmap(
-        title=f"Cosine of the words, {kind} embedding{of}",
+        title=f"Cosine of the words, {kind} embedding{suffix}",
         values=units @ units.T,
         rows=names,
         columns=names,
@@ -117,7 +122,7 @@ def draw_cosines(kind: str, vectors: KeyedVectors, tokens: Sequence[str], of: st
     )
 
 
-def draw_map(vectors: KeyedVectors, nearest: Mapping[str, Any], tokens: Sequence[str], of: str) -> ScatterPlot:
+def draw_map(vectors: KeyedVectors, nearest: Mapping[str, Any], tokens: Sequence[str], suffix: str) -> ScatterPlot:
     """Returns words and their neighbours on the first two principal axes of their unit vectors."""
     count = min(MAX_MAP_NEIGHBOURS, max(len(nearest[token]["words"]) for token in tokens))
     words = choose_neighbourhood(vectors, tokens, count)
@@ -126,7 +131,7 @@ def draw_map(vectors: KeyedVectors, nearest: Mapping[str, Any], tokens: Sequence
     groups = {word: token for token in reversed(tokens) for word in nearest[token]["words"][:count]}
     groups |= {token: token for token in tokens}
     return ScatterPlot(
-        title=f"The words and their neighbours, input embedding{of}",
+        title=f"The words and their neighbours, input embedding{suffix}",
         x=points[:, 0],
         y=points[:, 1],
         names=[show_name(word) for word in words],

@@ -28,12 +28,12 @@ NUM_CHOSEN = 4  # words that are chosen without a text, in each vocabulary
 NUM_FREQUENT = 500  # most frequent words, of which they are chosen
 MIN_LETTERS = (4, 2, 1)  # of a word that is chosen: the first number for which there are enough words
 NUM_PAIRS = 5_000  # random pairs with which cosines are compared
+NUM_COMPARED = 2_000  # most frequent words, to which these pairs belong: rare words have hardly been trained
 CHANCE = 0.05  # probability that the nearest of all words exceeds the limit if their directions are random
 NORMAL_MAD = NormalDist().inv_cdf(0.75)  # median absolute deviation of a standard normal distribution
-NUM_COMPARED = 2_000  # most frequent words, to which these pairs belong: rare words have hardly been trained
 
 
-def applies(subject: Subject) -> str | None:
+def explain_inapplicable(subject: Subject) -> str | None:
     """Returns why the view does not apply, or None."""
     if subject.trained is None or not list_vocabularies(subject.trained):
         return f"{subject.name} has no embedding of words."
@@ -51,7 +51,7 @@ def neighbours(model: Any, text: Any = None, *, top: int = 10) -> View:
     word → `words` and `cosines` of its neighbours, and `limit`, the cosine below which a neighbour may be one by chance
     (see `compute_chance_limit`); `random`: by vocabulary and kind the `mean`, `deviation` and
     `percentile_99` of the cosine of two random words among the 2,000 most frequent; `shared`: by vocabulary and word
-    the share of neighbours that input and output have in common.
+    the share of neighbours that input and output have in common; `is_chosen`: whether no text was given; and `top`.
     """
     check_type("model", model, TrainedModel, "a trained model (seqwise.load)")
     if top < 1:
@@ -99,7 +99,7 @@ def choose_words(vocabularies: Sequence[Vocabulary]) -> dict[str, list[str]]:
 def choose_close_words(vocabulary: Vocabulary, count: int = NUM_CHOSEN) -> list[str]:
     """Returns the words with the largest mean cosine to their three neighbours; no two of them are close themselves.
 
-    Two words are close if 1 % of random pairs are closer.
+    Two words are close if their cosine is above the 99th percentile of random pairs.
     """
     ranked = vocabulary.rank_tokens()
     candidates: list[str] = []

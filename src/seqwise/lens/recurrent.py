@@ -74,19 +74,19 @@ def select_layers(layers: Sequence[Named], layer: int | str | None, kind: str) -
     return chosen
 
 
-def name_gates(cell: Cell) -> Sequence[str]:
-    """Returns the values of a cell that a reader wants to see, in the order of its equation."""
+def list_gates(cell: Cell) -> Sequence[str]:
+    """Returns the names of the gates, candidate, cell and state that a cell records, in the order of its equation."""
     wanted = ("input", "forget", "output", "update", "reset", "candidate", "cell", "hidden")
     return [name for name in wanted if name in cell.gates]
 
 
-def get_keep_gate(cell: Cell, recording: Recording, layer: RecurrentLayer) -> Tensor | None:
+def get_keep_gate(layer: RecurrentLayer, recording: Recording) -> Tensor | None:
     """Returns the share (T, U) of the old state that each step keeps: f of an LSTM, z or 1 − z of a GRU."""
-    if isinstance(cell, LSTMCell):
+    if isinstance(layer.cell, LSTMCell):
         return layer.get_values(recording, "forget")
-    if isinstance(cell, GatedCell):
+    if isinstance(layer.cell, GatedCell):
         update = layer.get_values(recording, "update")
-        return 1 - update if isinstance(cell, ReplacingUpdate) else update
+        return 1 - update if isinstance(layer.cell, ReplacingUpdate) else update
     return None
 
 

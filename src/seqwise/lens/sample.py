@@ -24,7 +24,7 @@ from seqwise.training.api import TrainedModel
 NUM_TEXTS, MAX_TOKENS = 256, 20_000  # of a sample
 MAX_DECODED = 128  # texts of a sample whose output a search must find first
 NUM_PROBES = 8  # texts on which layers are checked
-READING = 0.5  # about the share of the time of a view in which its sample is read
+READING_SHARE = 0.5  # of a view's time, about: reading its sample
 DECODED_TASKS = ("translate", "caption")
 UNSPACED = ("characters", "bpe")  # tokenisers whose tokens contain the spaces between words
 OUTPUT = "output: "  # prefix of the features of what a decoder reads
@@ -63,10 +63,10 @@ class Sample:
 
     def split(self) -> tuple[list[int], list[int]]:
         """Returns two halves of the texts: every other one; if neighbours may overlap, before and after the middle."""
-        everything, middle = list(range(len(self.texts))), (len(self.texts) + 1) // 2
+        indices, middle = list(range(len(self.texts))), (len(self.texts) + 1) // 2
         if self.is_independent:
-            return everything[::2], everything[1::2]
-        return everything[:middle], everything[middle:]
+            return indices[::2], indices[1::2]
+        return indices[:middle], indices[middle:]
 
     def iterate(
         self,
@@ -145,8 +145,8 @@ def read_sample(
             raise
         problem = f"the data of the run cannot be read. {error.problem}"
         raise DataError(problem, fix="Put the data back, or name it with --data.", file=error.file) from None
-    different = {example.description: example for example in examples if len(example.tokens)}  # segments may coincide
-    chosen = limit_tokens(list(different.values()), max_tokens)
+    distinct = {example.description: example for example in examples if len(example.tokens)}  # segments may coincide
+    chosen = limit_tokens(list(distinct.values()), max_tokens)
     texts = [build_text(trained, example) for example in chosen]
     if not texts:
         raise DataError(f"the validation split of {source} has no texts.", fix="Name other data with --data.")

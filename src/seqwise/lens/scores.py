@@ -63,7 +63,7 @@ def compute_pair(subject: Subject, layer: AttentionLayer, head: int, query: int,
     values = {name: layer.order_steps(value, *([0, 1] if name == "weights" else [0])) for name, value in values.items()}
     q, keys, recorded = values["queries"][query], values["keys"], values["weights"][query]
     with torch.no_grad():
-        equation, operands, terms, scale = compare(layer, q, keys)
+        equation, operands, terms, scale = compute_terms(layer, q, keys)
         scores = terms.sum(-1) * scale
     is_allowed = find_allowed(scores, recorded)
     weights = masked_softmax(scores, is_allowed)
@@ -84,10 +84,10 @@ def select_head(value: Tensor, head: int) -> Tensor:
     return (value if value.dim() == 2 else value[head]).double().cpu()
 
 
-def compare(layer: AttentionLayer, query: Tensor, keys: Tensor) -> tuple[str, dict[str, Tensor], Tensor, float]:
+def compute_terms(layer: AttentionLayer, query: Tensor, keys: Tensor) -> tuple[str, dict[str, Tensor], Tensor, float]:
     """Returns the equation, the vectors compared, the terms (S, K) whose sum is the product, and its factor.
 
-    Recorded keys of a decoder are prepared: W k or U k.
+    The keys that a decoder records are already projected: W k or U k.
     """
     score = getattr(layer.module, "score", None)
     if isinstance(score, Additive):

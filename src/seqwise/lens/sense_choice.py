@@ -53,14 +53,14 @@ def choose_sentences(trained: TrainedModel, progress: ProgressCallback = no_prog
         for word, count in Counter(word for each in words for word in each).items()
         if word.isalpha() and len(word) >= MIN_LETTERS and word not in {*FUNCTION_WORDS, "unk", "eos"}
     }
-    divided = sorted(word for word, count in suitable.items() if count >= MIN_DIVIDED)
-    if divided:
-        chosen = {word: [text for text, own in zip(texts, words) if word in own][:MAX_DIVIDED] for word in divided}
+    frequent = sorted(word for word, count in suitable.items() if count >= MIN_DIVIDED)
+    if frequent:
+        chosen = {word: [text for text, own in zip(texts, words) if word in own][:MAX_DIVIDED] for word in frequent}
         vectors = compute_word_vectors(trained, chosen)
         if vectors:
             word, is_separated = choose_separated(vectors)
             sides = measure_separation(vectors[word])[1]
-            return ChosenWord(word, take_both(chosen[word], sides), len(vectors), is_separated)
+            return ChosenWord(word, choose_from_both_groups(chosen[word], sides), len(vectors), is_separated)
     word = max(suitable, key=lambda each: (min(suitable[each], MAX_SENTENCES), len(each), each), default="")
     if not word or suitable[word] < min(MIN_SENTENCES, len(texts)):
         raise UsageError(
@@ -114,8 +114,8 @@ def choose_separated(vectors: Mapping[str, np.ndarray]) -> tuple[str, bool]:
     """Returns the word whose separation exceeds that of random vectors most, and whether that is not by chance.
 
     The excess is in standard deviations of the random ones. Its limit is exceeded by the best of as many words as there
-    are, if none is separated, with a probability of LEVEL, provided that the vectors of all words vary around their mean
-    alike: the random ones are drawn from those of all words.
+    are, if none is separated, with a probability of LEVEL, provided that the vectors of all words vary alike around
+    their means: the random ones are drawn from those of all words.
     """
     rng = np.random.default_rng(0)
     pool = np.concatenate(
@@ -153,8 +153,8 @@ def measure_separation(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.where(is_divided, between / np.maximum(total, 1e-12), 0.0), is_first
 
 
-def take_both(texts: Sequence[str], is_first: Iterable[bool]) -> list[str]:
-    """Returns up to MAX_SENTENCES texts in their order, as many of one side as of the other if there are."""
+def choose_from_both_groups(texts: Sequence[str], is_first: Iterable[bool]) -> list[str]:
+    """Returns up to MAX_SENTENCES texts in their order, as many of one group as of the other if possible."""
     sides = np.array(list(is_first), bool)
     half = MAX_SENTENCES // 2
     counts = {side: int((sides == side).sum()) for side in (True, False)}

@@ -43,7 +43,7 @@ MAX_OTHERS = 300  # tokens with which other words are represented
 EXAMPLE = 'For example: "he sat on the bank of the river" "the bank lends money"'
 
 
-def applies(subject: Subject) -> str | None:
+def explain_inapplicable(subject: Subject) -> str | None:
     """Returns why the view does not apply, or None."""
     return f"{subject.name} is not a trained run." if subject.trained is None else explain_missing(subject.trained)
 
@@ -81,7 +81,7 @@ def senses(
     (layers, N, N), `to_senses` (layers, N, senses; NaN without another sentence of the sense), `same`, `different` and
     `other_words` (layers,): mean cosine of occurrences of one sense in different sentences, of different senses, and of
     two other tokens; `nearest` (layers, N): the sense with the largest cosine, −1 where one is NaN; `tokens` of each
-    occurrence.
+    occurrence; `is_unknown`: the vocabulary lacks the word; `is_causal`: vectors do not depend on later tokens.
     """
     check_type("model", model, TrainedModel, "a trained model (seqwise.load)")
     if reason := explain_missing(model):
@@ -99,8 +99,8 @@ def senses(
             word = find_shared_word(sentences) if word is None else word.strip()
         occurrences = find_occurrences(sentences, word)
         layers, tokens = compute_occurrence_vectors(model, sentences, occurrences)
-    names_of_layers = [each.name for each in layers]
-    shown = len(layers) - 1 if layer is None else names_of_layers.index(layer) if layer in names_of_layers else layer
+    layer_names = [each.name for each in layers]
+    shown = len(layers) - 1 if layer is None else layer_names.index(layer) if layer in layer_names else layer
     if not isinstance(shown, int) or not 0 <= shown < len(layers):
         problem = f"there is no layer {layer}."
         raise UsageError(problem, fix=f"Choose a number from 0 (the input embedding) to {len(layers) - 1}.")
@@ -114,7 +114,7 @@ def senses(
         "senses": names,
         "groups": groups,
         "is_labelled": labels is not None,
-        "layers": names_of_layers,
+        "layers": layer_names,
         "layer": shown,
         "tokens": tokens,
         **compare_layers(layers, np.array([each.sentence for each in occurrences]), groups, len(names)),
@@ -194,11 +194,11 @@ def name_senses(texts: Sequence[str], word: str, occurrences: Sequence[Occurrenc
         elsewhere = {w for index, sentence in enumerate(words) if index not in own for w in sentence}
         ranks: dict[str, tuple[int, int]] = {}  # word → (−sentences, distance)
         for index in sorted(own):
-            center = words[index].index(word.lower()) if word.lower() in words[index] else 0
+            centre = words[index].index(word.lower()) if word.lower() in words[index] else 0
             for position, each in enumerate(words[index]):
                 if each not in FUNCTION_WORDS and each not in elsewhere and each != word.lower():
                     count, distance = ranks.get(each, (0, len(words[index])))
-                    ranks[each] = (count - 1, min(distance, abs(position - center)))
+                    ranks[each] = (count - 1, min(distance, abs(position - centre)))
         best = sorted(ranks, key=lambda each: ranks[each])[:2]
         names.append(", ".join(best) or f"sense {group + 1}")
     return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, start=1)]
@@ -213,9 +213,9 @@ def compare_layers(
     """Returns the cosines of each layer: between occurrences, to the senses, and their means."""
     cosines, to_senses, others = [], [], []
     for each in layers:
-        units = normalize_rows(each.occurrences)
-        cosines.append(units @ units.T)
-        to_senses.append(compare_with_senses(units, sentences, groups, num_senses))
+        unit_vectors = normalize_rows(each.occurrences)
+        cosines.append(unit_vectors @ unit_vectors.T)
+        to_senses.append(compare_with_senses(unit_vectors, sentences, groups, num_senses))
         others.append(compute_mean_cosine(each.others))
     pairs = [(i, j) for i, j in combinations(range(len(groups)), 2)]
     same = [(i, j) for i, j in pairs if groups[i] == groups[j] and sentences[i] != sentences[j]]
@@ -233,24 +233,26 @@ def compare_layers(
     }
 
 
-def compare_with_senses(units: np.ndarray, sentences: np.ndarray, groups: np.ndarray, num_senses: int) -> np.ndarray:
+def compare_with_senses(
+    unit_vectors: np.ndarray, sentences: np.ndarray, groups: np.ndarray, num_senses: int
+) -> np.ndarray:
     """Returns the cosine (N, senses) of each occurrence to the mean of each sense's occurrences in other sentences."""
-    result = np.full((len(units), num_senses), np.nan)
-    for index in range(len(units)):
+    result = np.full((len(unit_vectors), num_senses), np.nan)
+    for index in range(len(unit_vectors)):
         for sense in range(num_senses):
             members = (groups == sense) & (sentences != sentences[index])
             if members.any():
-                result[index, sense] = normalize_rows(units[members].mean(axis=0)) @ units[index]
+                result[index, sense] = normalize_rows(unit_vectors[members].mean(axis=0)) @ unit_vectors[index]
     return result
 
 
 def compute_mean_cosine(vectors: np.ndarray) -> float:
     """Returns the mean cosine of two different rows; NaN if there are fewer than two."""
-    units = normalize_rows(vectors[:: max(1, -(-len(vectors) // MAX_OTHERS))])
-    count = len(units)
+    unit_vectors = normalize_rows(vectors[:: max(1, -(-len(vectors) // MAX_OTHERS))])
+    count = len(unit_vectors)
     if count < 2:
         return np.nan
-    return float((np.square(units.sum(axis=0)).sum() - np.square(units).sum()) / (count * (count - 1)))
+    return float((np.square(unit_vectors.sum(axis=0)).sum() - np.square(unit_vectors).sum()) / (count * (count - 1)))
 
 
 def average_pairs(matrix: np.ndarray, pairs: Sequence[tuple[int, int]]) -> float:

@@ -59,7 +59,7 @@ def score_slices(items: ScoredItems, groups: Sequence[SliceGroup]) -> list[Slice
         value = float(metric(each.sums.sum(0)))
         low, high = compute_interval(items, each, own)
         rest_value = float(metric(rest.sums.sum(0))) if rest.count else math.nan
-        p = test_difference(items, each, rest, own - other) if group.is_tested else math.nan
+        p = compute_p_value(items, each, rest, own - other) if group.is_tested else math.nan
         scores.append(SliceScore(group.name, each.name, each.count, value, low, high, rest_value, p))
     return mark_worse(scores, find_repeated(groups, total.count), items.metric.lower_is_better)
 
@@ -99,7 +99,7 @@ def count_units(part: Slice) -> int:
     return int((part.sums != 0).any(axis=1).sum())
 
 
-def test_difference(items: ScoredItems, part: Slice, rest: Slice, draws: np.ndarray) -> float:
+def compute_p_value(items: ScoredItems, part: Slice, rest: Slice, draws: np.ndarray) -> float:
     """Returns the two-sided p of the difference between a slice and the rest; NaN if one has too few units."""
     smaller = min(count_units(part), count_units(rest))
     if smaller < MIN_UNITS:
@@ -133,14 +133,14 @@ def mark_worse(scores: Sequence[SliceScore], repeated: Sequence[bool], lower_is_
     for index, score in enumerate(scores):
         source = index - 1 if repeated[index] else index
         p = adjusted.get(source, math.nan) if not math.isnan(score.p) else math.nan
-        is_below = score.value > score.rest if lower_is_better else score.value < score.rest
-        is_worse = bool(p < 1 - CONFIDENCE and is_below)
+        is_inferior = score.value > score.rest if lower_is_better else score.value < score.rest
+        is_worse = bool(p < 1 - CONFIDENCE and is_inferior)
         marked.append(replace(score, adjusted_p=p, is_worse=is_worse, is_tested=index in adjusted))
     return marked
 
 
 def adjust_holm(values: Sequence[float]) -> list[float]:
-    """Returns p-values adjusted by Holm's step-down method: any one below 0.05 is real with 95 % confidence."""
+    """Returns p-values adjusted by Holm's step-down method, which controls the family-wise error rate."""
     order = np.argsort(values, kind="stable")
     adjusted, largest = [0.0] * len(values), 0.0
     for rank, index in enumerate(order):

@@ -57,12 +57,12 @@ def find_span(tokens: Sequence[str], span: str) -> tuple[int, int] | None:
     bodies = (token.removesuffix(UNKNOWN_MARK).removeprefix("##") for token in tokens)
     parts = ["".join(body.split()).casefold() for body in bodies]
     wanted = "".join(span.split()).casefold()
-    at = "".join(parts).find(wanted) if wanted else -1
-    if at < 0:
+    position = "".join(parts).find(wanted) if wanted else -1
+    if position < 0:
         return None
     ends = np.cumsum([len(part) for part in parts])
-    first = int(np.searchsorted(ends, at, side="right"))
-    last = int(np.searchsorted(ends, at + len(wanted), side="left"))
+    first = int(np.searchsorted(ends, position, side="right"))
+    last = int(np.searchsorted(ends, position + len(wanted), side="left"))
     return first, last + 1
 
 
@@ -101,8 +101,8 @@ def find_span_units(arrays: dict[str, np.ndarray], start: int, end: int) -> Span
     numbers, thresholds, accuracies, margins = (np.concatenate([one[part] for one in columns]) for part in range(1, 5))
     order = np.lexsort((-margins, -accuracies))
     num_exclusive = int((margins > 0).sum())
-    least = 1.0 if num_exclusive else MIN_ACCURACY
-    chosen = [int(index) for index in order[:MAX_UNITS] if accuracies[index] >= least]
+    min_accuracy = 1.0 if num_exclusive else MIN_ACCURACY
+    chosen = [int(index) for index in order[:MAX_UNITS] if accuracies[index] >= min_accuracy]
     num_expected = len(labels) / math.comb(length, end - start)
     return SpanUnits([labels[index] for index in chosen], numbers[chosen], thresholds[chosen], accuracies[chosen],
                      margins[chosen], num_exclusive, num_expected)  # fmt: skip
@@ -124,8 +124,8 @@ def rank_spans(spans: Sequence[SimilarSpan], length: int) -> list[SimilarSpan]:
     Of equal ones, those whose length is nearest come first.
     """
 
-    def rate(span: SimilarSpan) -> tuple[float, int, int]:
+    def rank(span: SimilarSpan) -> tuple[float, int, int]:
         size = span.end - span.start
         return -round(span.share * min(1.0, size / length), 6), abs(size - length), span.text
 
-    return sorted(spans, key=rate)
+    return sorted(spans, key=rank)

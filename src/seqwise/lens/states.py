@@ -18,7 +18,7 @@ from seqwise.callbacks import ProgressCallback, no_progress, report_part
 from seqwise.errors import UsageError
 from seqwise.heads.label import LabelHead
 from seqwise.lens.activations import ActivationLayer, choose_activations, list_activations
-from seqwise.lens.sample import READING, Sample, SampleText, build_tensor_sample, build_text, read_sample
+from seqwise.lens.sample import READING_SHARE, Sample, SampleText, build_tensor_sample, build_text, read_sample
 from seqwise.lens.states_figures import OTHER, draw_states
 from seqwise.lens.subject import Subject, build_subject, inspect_text, open_subject
 from seqwise.lens.token_features import strip_tag
@@ -50,7 +50,7 @@ class StatePoints:
     is_pooled: bool = False  # one point per text
 
 
-def applies(subject: Subject) -> str | None:
+def explain_inapplicable(subject: Subject) -> str | None:
     """Returns why the view does not apply, or None."""
     return None if list_activations(subject) else f"{subject.name} has no layer with states."
 
@@ -76,13 +76,13 @@ def states(
     `data`: `points` (N, 2), `states` (N, units), `tokens`, `labels`, `times`, `texts` (index of each point's text),
     `explained_variance` (share of each principal component, at most 20), `dimension` ((Σλ)² / Σλ² of all components),
     `neighbours` (the mean share of a point's 10 nearest states that have its colour, and the share expected by chance)
-    and, of t-SNE, `divergence`.
+    and, of t-SNE, `divergence`; `layer`, its label.
     """
     if method not in ("pca", "tsne"):
         raise UsageError(f"there is no method {method!r}.", fix="Choose pca or tsne.")
     reading = progress if method == "pca" else report_part(progress, 0.0, 0.5)
-    sample = _open_sample(model, texts, data, report_part(reading, 0.0, READING))
-    points = _read_points(sample, layer, texts is None, report_part(reading, READING, 1.0))
+    sample = _open_sample(model, texts, data, report_part(reading, 0.0, READING_SHARE))
+    points = _read_points(sample, layer, texts is None, report_part(reading, READING_SHARE, 1.0))
     if len(points.states) < 3:
         raise UsageError(f"a map needs at least 3 states; received {len(points.states)}.", fix="Pass a longer text.")
     chosen_colour = choose_colour(points, colour)
@@ -144,7 +144,7 @@ def _read_points(
         raise UsageError(f"{subject.name} has no layer with states.", fix="Choose a run of a neural network.")
     if is_validation and subject.trained is not None and subject.trained.settings.task == "classify":
         return _collect_pooled(sample, layers, layer, progress)
-    return _collect(sample, choose_layer(sample.keep_matching(layers), layer), progress)
+    return _collect_tokens(sample, choose_layer(sample.keep_matching(layers), layer), progress)
 
 
 def choose_layer(layers: Sequence[ActivationLayer], layer: int | str | None) -> list[ActivationLayer]:
@@ -166,7 +166,7 @@ def name_layers(layers: Sequence[ActivationLayer]) -> str:
     return layers[0].label if len(layers) == 1 else strip_direction(layers[0].label)
 
 
-def _collect(sample: Sample, layers: Sequence[ActivationLayer], progress: ProgressCallback) -> StatePoints:
+def _collect_tokens(sample: Sample, layers: Sequence[ActivationLayer], progress: ProgressCallback) -> StatePoints:
     """Returns the state at each token of a sample; those of both directions are concatenated."""
     is_decoder = sample.subject.is_in_decoder(layers[0].path)
     arrays, tokens, labels, times, texts = [], [], [], [], []

@@ -76,8 +76,8 @@ def draw_map(data: Mapping[str, Any], groups: Sequence[str], colour: str, method
 def order_points(groups: Sequence[str]) -> list[int]:
     """Returns the order in which points are drawn.
 
-    Groups get their colours in the order in which they appear: here the most frequent first, and the rest last, which
-    is grey as the eighth. The points of the rest are drawn below the others.
+    Groups get their colours in the order in which they appear: the most frequent first, and the rest last, which is
+    the eighth and grey. The points of the rest are drawn below the others.
     """
     names = [name for name, _ in Counter(groups).most_common() if name != OTHER]
     first = [groups.index(name) for name in (*names, OTHER) if name in groups]

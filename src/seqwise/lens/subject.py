@@ -27,10 +27,10 @@ from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.token_decoder import TokenDecoder
 from seqwise.training.api import TrainedModel
 
-CHOOSING = 0.2  # about the share of a view's time in which the text that is shown is chosen
+CHOOSING_SHARE = 0.2  # of a view's time, about: choosing the text that is shown
 NUM_CANDIDATES = 64  # validation examples of which one is chosen
 MAX_TEXT_TOKENS = 20_000  # of a text of the user
-MIN_TOKENS, MAX_TOKENS = 8, 40  # of an example that is chosen, if there is one
+MIN_TOKENS, MAX_TOKENS = 8, 40  # of an example that is chosen, if one has such a length
 
 TASKS_WITH_SHARED_TEXT = ("language", "classify", "tag", "translate")  # a text of an example is that example again
 
@@ -50,7 +50,10 @@ class Subject:
     trained: TrainedModel | None = None
 
     def record(self, pattern: str = "*", live: bool = False, transform: Transform | None = None) -> Recording:
-        """Runs the model once in evaluation mode and returns its interior values; the model stays as it was."""
+        """Runs the model once in evaluation mode and returns its interior values; the model stays as it was.
+
+        live, transform: as of `seqwise.layers.record.record`; with `live` gradients flow through the values
+        """
         with (
             evaluation_mode(self.module),
             torch.set_grad_enabled(live),
@@ -124,8 +127,8 @@ def build_subject(model: TrainedModel, inspected: InspectedInput) -> Subject:
 def open_subjects(models: Any, inputs: Any = None, progress: ProgressCallback = no_progress) -> list[Subject]:
     """Returns each of one or several models with the same input, under different names.
 
-    Without an input, runs of the same task read the example that is chosen for the first one, where they can: one that is
-    longer than a model reads at once was truncated, and is refused as a text.
+    Without an input, runs of the same task read the example that is chosen for the first one, where they can: one that
+    is longer than a model reads at once was truncated, and is refused as a text.
     """
     several = list_models(models)
     first = open_subject(several[0], inputs, progress)
@@ -136,8 +139,8 @@ def open_subjects(models: Any, inputs: Any = None, progress: ProgressCallback = 
 def _open_next(model: Any, first: Subject, inputs: Any, progress: ProgressCallback) -> Subject:
     """Returns another model with the input of the first one, or, without an input, its own example if need be."""
     if inputs is None and first.inspected is not None and first.trained is not None:
-        task = first.trained.task.name
-        if task in TASKS_WITH_SHARED_TEXT and isinstance(model, TrainedModel) and model.task.name == task:
+        task = first.trained.settings.task
+        if task in TASKS_WITH_SHARED_TEXT and isinstance(model, TrainedModel) and model.settings.task == task:
             with suppress(UsageError):
                 return open_subject(model, first.inspected.text)
     return open_subject(model, inputs, progress)
@@ -161,7 +164,7 @@ def name_models(models: Sequence[TrainedModel | nn.Module]) -> list[str]:
 
 
 def name_run(model: TrainedModel, num_folders: int = 1) -> str:
-    """Returns a short name of a run: the last of its folders, and its family where they do not tell it."""
+    """Returns a short name of a run: the last of its folders, and its family where they do not contain it."""
     parts = model.run.folder.resolve().parts
     num_folders += re.fullmatch(r"seed-\d+|lr-\d+", parts[-1]) is not None  # a trial of a comparison: lstm/seed-1
     name = "/".join(parts[-num_folders:])
@@ -210,7 +213,7 @@ def inspect_split(
 ) -> list[InspectedInput]:
     """Returns at most `count` examples, evenly spread over the validation split of the run's data, or of other data."""
     read = model.task.inspect_split
-    # A task of the user may lack the parameter, which is new.
+    # A task that a user has written may lack the parameter `progress`.
     options = {"progress": progress} if "progress" in signature(read).parameters else {}
     with evaluation_mode(model.model), torch.no_grad():
         return read(model.bundle, data or model.run.metadata.data, "valid", count, **options)

@@ -1,4 +1,4 @@
-"""Simple features of each token, with which the activations of units are compared. They know nothing of models.
+"""Simple features of each token, with which the activations of units are compared. The module knows nothing of models.
 
 Features of the token itself (capital, digits) can be read from its embedding. Those that need memory (position, inside
 quotes, bracket depth) depend on the tokens before it. All are the value after the token has been read.
@@ -17,8 +17,15 @@ from seqwise.tasks.inspection import UNKNOWN_MARK, InspectedInput
 
 Features = dict[str, np.ndarray]  # name → (T,)
 
-# Features that no single token shows.
-WITH_MEMORY = ("position in text", "position in line", "position in window", "inside quotes", "bracket depth", "change")
+# Features that depend on more than the token itself.
+MEMORY_FEATURES = (
+    "position in text",
+    "position in line",
+    "position in window",
+    "inside quotes",
+    "bracket depth",
+    "change",
+)
 OPENING, CLOSING = "([{", ")]}"
 OPENING_QUOTES, CLOSING_QUOTES, PLAIN_QUOTE = "“«„", "”»", '"'
 PENN_TREEBANK = {
@@ -44,14 +51,14 @@ def compute_text_features(tokens: Sequence[str], is_spaced: bool) -> Features:
         texts = ["0" if text == "N" else text for text in texts]  # a number in the Penn Treebank of language models
     bodies = [text.strip().removeprefix("##") for text in texts]
     is_break = [token == LINE_BREAK or "\n" in token for token in tokens]
-    lengths, starts = follow_words(texts, is_spaced)
+    lengths, starts = measure_words(texts, is_spaced)
     if is_spaced and not any(text.startswith("##") for text in texts):
         starts = [False] * len(texts)  # every word starts a word
     features = {
         "position in text": range(len(tokens)),
-        "position in line": follow_lines(is_break),
-        "inside quotes": follow_quotes(texts, is_break),
-        "bracket depth": follow_brackets(texts, is_break),
+        "position in line": compute_line_positions(is_break),
+        "inside quotes": find_open_quotes(texts, is_break),
+        "bracket depth": compute_bracket_depths(texts, is_break),
         "capital": [body[:1].isupper() for body in bodies],
         "digits": [any(map(str.isdigit, body)) for body in bodies],
         "length of the word so far": lengths,
@@ -65,7 +72,7 @@ def compute_text_features(tokens: Sequence[str], is_spaced: bool) -> Features:
     return {name: np.array(values, float) for name, values in features.items()}
 
 
-def follow_lines(is_break: Sequence[bool]) -> list[int]:
+def compute_line_positions(is_break: Sequence[bool]) -> list[int]:
     """Returns the position of each token in its line, from 0; the line break is the last of its line."""
     positions, position = [], 0
     for ends in is_break:
@@ -74,10 +81,10 @@ def follow_lines(is_break: Sequence[bool]) -> list[int]:
     return positions
 
 
-def follow_quotes(texts: Sequence[str], is_break: Sequence[bool]) -> list[bool]:
+def find_open_quotes(texts: Sequence[str], is_break: Sequence[bool]) -> list[bool]:
     """Returns whether a quotation is open after each token. An empty line ends it, as it does a paragraph."""
     states, is_open = [], False
-    for text, ends_paragraph in zip(texts, _find_paragraphs(is_break)):
+    for text, ends_paragraph in zip(texts, _find_paragraph_ends(is_break)):
         is_open = is_open and not ends_paragraph
         for character in text:
             if character in OPENING_QUOTES or character in CLOSING_QUOTES:
@@ -88,10 +95,10 @@ def follow_quotes(texts: Sequence[str], is_break: Sequence[bool]) -> list[bool]:
     return states
 
 
-def follow_brackets(texts: Sequence[str], is_break: Sequence[bool]) -> list[int]:
+def compute_bracket_depths(texts: Sequence[str], is_break: Sequence[bool]) -> list[int]:
     """Returns how many brackets are open after each token. An empty line closes them."""
     depths, depth = [], 0
-    for text, ends_paragraph in zip(texts, _find_paragraphs(is_break)):
+    for text, ends_paragraph in zip(texts, _find_paragraph_ends(is_break)):
         depth = 0 if ends_paragraph else depth
         for character in text:
             depth = max(0, depth + (character in OPENING) - (character in CLOSING))
@@ -99,7 +106,7 @@ def follow_brackets(texts: Sequence[str], is_break: Sequence[bool]) -> list[int]
     return depths
 
 
-def follow_words(texts: Sequence[str], is_spaced: bool) -> tuple[list[int], list[bool]]:
+def measure_words(texts: Sequence[str], is_spaced: bool) -> tuple[list[int], list[bool]]:
     """Returns the letters and digits of the current word up to each token, and whether a word begins in the token."""
     lengths, starts, length = [], [], 0
     for text in texts:
@@ -114,7 +121,7 @@ def follow_words(texts: Sequence[str], is_spaced: bool) -> tuple[list[int], list
     return lengths, starts
 
 
-def _find_paragraphs(is_break: Sequence[bool]) -> list[bool]:
+def _find_paragraph_ends(is_break: Sequence[bool]) -> list[bool]:
     """Returns whether each token is the second of two line breaks."""
     return [ends and before for ends, before in zip(is_break, [False, *is_break])]
 

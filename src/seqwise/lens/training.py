@@ -27,7 +27,7 @@ HOW_TO_RECORD = "train with --training.watch to see gradient norms, update-to-we
 USUAL_RATIO = 1e-3  # of updates to weights, by a rule of thumb
 
 
-def applies(subject: Subject) -> str | None:
+def explain_inapplicable(subject: Subject) -> str | None:
     """Returns why the view does not apply, or None."""
     if subject.trained is None:
         return "a module without a run has no record of its training."
@@ -35,7 +35,7 @@ def applies(subject: Subject) -> str | None:
 
 
 def explain_missing(run: Run) -> str | None:
-    """Returns why a run has no course of training, or None."""
+    """Returns why a run has no updates to show, or None."""
     if get_family(run.settings.model).has_gradients:
         return None
     return f"{run.settings.model} in {run.folder} is fitted in one pass over the data, without updates to show."
@@ -48,9 +48,9 @@ def training(models: Any, *, watch: bool = False) -> View:
 
     `data`: per model the arrays `step`, `tokens`, `seconds`, `loss`, `gradient_norm` (before clipping) and
     `learning_rate`; `validation_step` and `validation_loss`; `saved_step` (the update whose weights are saved);
-    `ended` ("" if the run has not ended). If it was recorded,
-    `watch_step`, `layers` (module path → `gradient_norm`, `weight_norm`, `update_ratio`), `gates` (layer → gate →
-    (rows, 2): shares closed and open) and `dead_units` (layer → shares).
+    `progress` (share of the budget) and `ended` ("" if the run has not ended). If layers were recorded, `watch_step`,
+    `layers` (module path → `gradient_norm`, `weight_norm`, `update_ratio`), `gates` (layer → gate → (rows, 2): shares
+    closed and open) and `dead_units` (layer → shares).
     """
     several = list_models(models)
     for model in several:

@@ -31,37 +31,36 @@ def draw_metrics(data: Mapping[str, Mapping[str, Any]], clip_threshold: float | 
     )
     is_log = bool(len(values) and values.min() > 0 and values.max() > LOG_RANGE * values.min())
     clip = [] if clip_threshold is None else [Reference(axis="y", value=clip_threshold, label="clipped above")]
-    chart: Any = LineChart
     return [
-        chart(title="Loss", note=note, series=losses, x_label="update", y_label="loss per target", y_log=is_log),
-        chart(
+        LineChart(title="Loss", note=note, series=losses, x_label="update", y_label="loss per target", y_log=is_log),
+        LineChart(
             title="Gradient norm",
             note="Norm of the gradient of all weights, before clipping.",
-            series=[_reduce(name, each["step"], each["gradient_norm"], is_log=True) for name, each in data.items()],
+            series=[_average(name, each["step"], each["gradient_norm"], is_log=True) for name, each in data.items()],
             x_label="update",
             y_label="gradient norm",
             y_log=True,
             references=clip,
         ),
-        chart(
+        LineChart(
             title="Learning rate",
-            series=[_reduce(name, each["step"], each["learning_rate"]) for name, each in data.items()],
+            series=[_average(name, each["step"], each["learning_rate"]) for name, each in data.items()],
             x_label="update",
             y_label="learning rate",
         ),
     ]
 
 
-def _draw_loss(name: str, data: Mapping[str, Any], names_run: bool) -> list[Series]:
-    suffix = f": {name}" if names_run else ""
-    lines = [_reduce(f"training{suffix}", data["step"], data["loss"])]
+def _draw_loss(name: str, data: Mapping[str, Any], has_suffix: bool) -> list[Series]:
+    suffix = f": {name}" if has_suffix else ""
+    lines = [_average(f"training{suffix}", data["step"], data["loss"])]
     if len(data["validation_step"]):
         lines.append(Series(name=f"validation{suffix}", x=data["validation_step"], y=data["validation_loss"]))
     return lines
 
 
-def _reduce(name: str, x: np.ndarray, y: np.ndarray, is_log: bool = False) -> Series:
-    """Returns a line of at most `MAX_POINTS` points; on a log scale without values that it cannot show."""
+def _average(name: str, x: np.ndarray, y: np.ndarray, is_log: bool = False) -> Series:
+    """Returns a line; of more than `MAX_POINTS` points, means of neighbours. On a log scale only positive values."""
     y = np.where(y > 0, y, np.nan) if is_log else y
     if len(x) <= MAX_POINTS:
         return Series(name=name, x=x, y=y)

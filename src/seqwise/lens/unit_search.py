@@ -55,12 +55,12 @@ class UnitSearch:
 
 def build_feature_table(sample: Sample, is_decoder: bool) -> FeatureTable:
     """Returns the features that vary enough in both halves of a sample, each once."""
-    each = [text.get_features(is_decoder) for text in sample.texts]
+    features = [text.get_features(is_decoder) for text in sample.texts]
     lengths = [len(text.get_tokens(is_decoder)) for text in sample.texts]
-    names = choose_names(each)
+    names = choose_names(features)
     values = [
         np.stack([one.get(name, np.zeros(length)) for name in names], axis=1) if names else np.zeros((length, 0))
-        for one, length in zip(each, lengths)
+        for one, length in zip(features, lengths)
     ]
     halves = [
         np.concatenate([values[index] for index in half] or [np.zeros((0, len(names)))]) for half in sample.split()
@@ -76,11 +76,11 @@ def build_feature_table(sample: Sample, is_decoder: bool) -> FeatureTable:
     return FeatureTable([f"{prefix}{names[column]}" for column in columns], [value[:, columns] for value in values])
 
 
-def choose_names(each: Sequence[dict[str, np.ndarray]]) -> list[str]:
+def choose_names(features: Sequence[dict[str, np.ndarray]]) -> list[str]:
     """Returns the names of all features, and of tags and labels the most frequent."""
     counts: Counter[str] = Counter()
-    for features in each:
-        counts.update({name: float(np.abs(values).sum()) for name, values in features.items()})
+    for one in features:
+        counts.update({name: float(np.abs(values).sum()) for name, values in one.items()})
     labels = sorted((name for name in counts if name.startswith(("tag ", "label "))), key=lambda name: -counts[name])
     others = [name for name in counts if name not in labels]
     return [*others, *labels[:MAX_LABELS]]
@@ -113,8 +113,10 @@ def search_units(
     tracked = []
     for feature, (label, unit, correlation) in best.items():
         column = list(tables[label].names).index(feature)
-        truth = [tables[label].values[index][:, column] for index in held_out]
-        tracked.append(TrackedFeature(feature, label, unit, correlation, *measure_correlation(truth, series[feature])))
+        feature_values = [tables[label].values[index][:, column] for index in held_out]
+        tracked.append(
+            TrackedFeature(feature, label, unit, correlation, *measure_correlation(feature_values, series[feature]))
+        )
     return summarise(tracked, sums, tables)
 
 
@@ -163,6 +165,6 @@ def correlate_unit(
     ((_, table),) = _assign_tables(sample, [layer])
     rows = []
     for column, name in enumerate(table.names):
-        truth = [values[:, column] for values in table.values]
-        rows.append((name, *measure_correlation(truth, activations)))
+        feature_values = [values[:, column] for values in table.values]
+        rows.append((name, *measure_correlation(feature_values, activations)))
     return sorted(rows, key=lambda row: -abs(row[1]))

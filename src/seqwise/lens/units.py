@@ -16,9 +16,9 @@ import numpy as np
 from seqwise.callbacks import ProgressCallback, no_progress, report_part
 from seqwise.errors import UsageError
 from seqwise.lens.activations import ActivationLayer, choose_activations, list_activations
-from seqwise.lens.sample import READING, Sample, SampleText, build_tensor_sample, build_text, read_sample
+from seqwise.lens.sample import READING_SHARE, Sample, SampleText, build_tensor_sample, build_text, read_sample
 from seqwise.lens.spans import SimilarSpan, find_active_runs, find_span, find_span_units, rank_spans
-from seqwise.lens.subject import CHOOSING, Subject, open_subject
+from seqwise.lens.subject import CHOOSING_SHARE, Subject, open_subject
 from seqwise.lens.unit_search import correlate_unit, search_units
 from seqwise.lens.units_figures import (
     describe_search,
@@ -31,7 +31,7 @@ from seqwise.lens.units_figures import (
 from seqwise.lens.view import View
 
 
-def applies(subject: Subject) -> str | None:
+def explain_inapplicable(subject: Subject) -> str | None:
     """Returns why the view does not apply, or None."""
     return None if list_activations(subject) else f"{subject.name} has no layer with units."
 
@@ -63,8 +63,8 @@ def units(
     """
     if unit is not None and span is not None:
         raise UsageError("expected a unit or a span, received both.", fix="Leave one of them out.")
-    subject = open_subject(model, text, report_part(progress, 0.0, CHOOSING))
-    progress = report_part(progress, CHOOSING, 1.0)
+    subject = open_subject(model, text, report_part(progress, 0.0, CHOOSING_SHARE))
+    progress = report_part(progress, CHOOSING_SHARE, 1.0)
     layers = choose_activations(_list_layers(subject), layer)
     shown = _read_shown(subject, text, layers, features)
     if unit is not None:
@@ -88,7 +88,7 @@ class ShownText:
         """Returns the texts over which units are compared, and the layers that have one vector per token of each."""
         if self.subject.trained is None:
             return self.sample, list(self.layers)
-        sample = read_sample(self.subject.trained, data, progress=report_part(progress, 0.0, READING))
+        sample = read_sample(self.subject.trained, data, progress=report_part(progress, 0.0, READING_SHARE))
         return sample, sample.keep_matching(self.layers)
 
 
@@ -119,7 +119,7 @@ def _list_layers(subject: Subject) -> list[ActivationLayer]:
 
 def _show_search(shown: ShownText, data: str | None, progress: ProgressCallback) -> View:
     sample, layers = shown.read_sample(data, progress)
-    search = search_units(sample, layers, report_part(progress, READING, 1.0))
+    search = search_units(sample, layers, report_part(progress, READING_SHARE, 1.0))
     if not search.tracked:
         problem = f"no feature varies enough in the {sample.num_tokens:,} tokens of the sample."
         raise UsageError(problem, fix="Pass more data with --data.")
@@ -138,18 +138,20 @@ def _show_unit(
     shown: ShownText, unit: int, layer: int | str | None, data: str | None, progress: ProgressCallback
 ) -> View:
     chosen = shown.layers[0] if layer is not None else choose_last(shown.layers)
-    is_decoder, here = shown.subject.is_in_decoder(chosen.path), shown.arrays[chosen.label]
-    if not 0 <= unit < here.shape[1]:
-        raise UsageError(f"{chosen.label} has no unit {unit}.", fix=f"Choose a number from 0 to {here.shape[1] - 1}.")
+    is_decoder, activations = shown.subject.is_in_decoder(chosen.path), shown.arrays[chosen.label]
+    if not 0 <= unit < activations.shape[1]:
+        raise UsageError(
+            f"{chosen.label} has no unit {unit}.", fix=f"Choose a number from 0 to {activations.shape[1] - 1}."
+        )
     sample, _ = shown.read_sample(data, progress)
-    rest = report_part(progress, READING, 1.0)
+    rest = report_part(progress, READING_SHARE, 1.0)
     series = [arrays[chosen.label][:, unit] for _, arrays in sample.iterate([chosen], rest)]
     rows = correlate_unit(sample, chosen, series)
     numbers = {
         "layer": chosen.label,
         "unit": unit,
         "tokens": list(shown.text.get_tokens(is_decoder)),
-        "activations": here[:, unit],
+        "activations": activations[:, unit],
         "correlations": rows,
         "highest": find_extremes(series),
         "lowest": [(-value, text, position) for value, text, position in find_extremes([-one for one in series])],
@@ -176,7 +178,7 @@ def _show_span(shown: ShownText, span: str, data: str | None, progress: Progress
     arrays = {layer.label: shown.arrays[layer.label] for layer in layers}
     found, tokens = find_span_units(arrays, start, end), list(shown.text.get_tokens(is_decoder))
     sample, _ = shown.read_sample(data, progress)
-    rest = report_part(progress, READING, 1.0)
+    rest = report_part(progress, READING_SHARE, 1.0)
     similar: list[SimilarSpan] = []
     used = [layer for layer in layers if layer.label in found.layers]
     for index, values in sample.iterate(used, rest) if used else ():

@@ -10,7 +10,7 @@ import numpy as np
 from seqwise.errors import pluralize
 from seqwise.lens.sample import OUTPUT, Sample, SampleText
 from seqwise.lens.spans import MIN_ACCURACY, MIN_SHARE, SimilarSpan, SpanUnits
-from seqwise.lens.token_features import WITH_MEMORY
+from seqwise.lens.token_features import MEMORY_FEATURES
 from seqwise.lens.unit_search import TrackedFeature, UnitSearch
 from seqwise.page.figures import BarChart, Figure, Table, TokenText
 
@@ -89,7 +89,7 @@ def draw_search(
 
 def needs_memory(feature: str) -> bool:
     """Returns whether a feature depends on more than the token itself."""
-    return feature.removeprefix(OUTPUT) in WITH_MEMORY
+    return feature.removeprefix(OUTPUT) in MEMORY_FEATURES
 
 
 def choose_shown(tracked: Sequence[TrackedFeature]) -> list[TrackedFeature]:
@@ -135,8 +135,8 @@ def describe_unit(
 
 def draw_unit(data: Mapping[str, Any], series: Sequence[np.ndarray], sample: Sample, is_decoder: bool) -> list[Figure]:
     """Returns the text coloured by a unit, its correlations, and where it is highest and lowest."""
-    values, everything = data["activations"], np.concatenate(series)
-    scaled = (values - everything.mean()) / max(float(everything.std()), 1e-12)
+    values, sample_values = data["activations"], np.concatenate(series)
+    scaled = (values - sample_values.mean()) / max(float(sample_values.std()), 1e-12)
     name = f"unit {data['unit']} of {data['layer']}"
     figures: list[Figure] = [draw_activations(f"Text coloured by {name}", data["tokens"], scaled, values)]
     if data["correlations"]:

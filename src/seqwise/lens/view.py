@@ -1,4 +1,4 @@
-"""`View`: what one look into a model returns: sentences, figures, and the numbers behind them."""
+"""`View`: what a function of `seqwise.lens` returns: sentences, figures, and the numbers behind them."""
 
 from __future__ import annotations
 

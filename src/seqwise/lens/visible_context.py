@@ -41,7 +41,7 @@ class VisibleContext:
     baseline: np.ndarray  # (M,): losses without context
     score: ScoreFunction
     max_context: int
-    targets: str  # what is predicted and where it comes from, in words
+    description: str  # what the targets are and where they come from
     target_key: Hashable  # equal for models that are scored on the same targets
     num_segments: int = NUM_SEGMENTS
 
@@ -88,15 +88,15 @@ def open_tokens(model: TrainedModel, text: str | None, data: str | None) -> Toke
     """Returns the tokens of a text, of other data, or of the validation split of the run."""
     tokenizer = model.run.preprocessor.tokenizer
     if text is not None:
-        return hold_tokens(tokenizer.encode(text).ids, (tokenizer.fingerprint, text))
+        return build_token_source(tokenizer.encode(text).ids, (tokenizer.fingerprint, text))
     task: Any = model.task
     store, description = task.open_store(model.bundle, data or model.run.metadata.data, None if data else "valid")
     key = (store.info.corpus, store.info.tokenizer, store.info.split)
     return TokenSource(store.read_sequences, len(store), description, key)
 
 
-def hold_tokens(ids: np.ndarray, key: Hashable = None) -> TokenSource:
-    """Returns the tokens of a text that the caller has."""
+def build_token_source(ids: np.ndarray, key: Hashable = None) -> TokenSource:
+    """Returns the tokens of a text that is in memory."""
     ids = np.asarray(ids, dtype=np.int64)
     return TokenSource(
         lambda starts, length: ids[np.asarray(starts)[:, None] + np.arange(length)], len(ids), USER_TEXT, key

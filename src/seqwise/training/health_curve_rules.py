@@ -23,12 +23,9 @@ STEEP = 0.1  # share of the whole improvement that the last fifth of the budget 
 
 def find_overfitting(curve: Curve, properties: RunProperties) -> Diagnosis | None:
     """The validation loss has risen by 5 % since its best value, at least two validations ago; training loss fell."""
-    known = [
-        (step, metrics["loss"]) for step, metrics in curve.validations if math.isfinite(metrics.get("loss", math.nan))
-    ]
-    if len(known) < 4:
+    if len(curve.validation_losses) < 4:
         return None
-    steps, losses = (np.array(column) for column in zip(*known))
+    steps, losses = (np.array(column) for column in zip(*curve.validation_losses))
     best = int(losses.argmin())
     rise = float(losses[-1] - losses[best])
     if best > len(losses) - 3 or losses[best] <= 0 or rise < max(MIN_RISE, OVERFITTED * losses[best]):
@@ -102,9 +99,7 @@ def find_small_budget(curve: Curve, properties: RunProperties) -> Diagnosis | No
     if curve.num_updates < FEW_UPDATES:
         text = f"the budget is far too small: it was spent after {curve.num_updates:,} updates"
         return Diagnosis("small budget", "warning", text, f"fewer than {FEW_UPDATES} updates", advice="a larger budget")
-    points = [
-        (step, metrics["loss"]) for step, metrics in curve.validations if math.isfinite(metrics.get("loss", math.nan))
-    ]
+    points = curve.validation_losses
     if len(points) < 5:
         points = list(zip(*curve.average_blocks()))
     if len(points) < 5:

@@ -51,10 +51,10 @@ class HealthMonitor:
         self.next_check = num_rows + max(CHECK_ROWS, int(CHECK_SHARE * num_rows))
         steps, losses, norms, rates = (np.array(column) for column in self.columns)
         progress, ended = row.get("progress", 0.0), row.get("ended", "")
-        return self.find_news(Curve(steps, losses, norms, rates, self.validations, progress, ended))
+        return self.diagnose(Curve(steps, losses, norms, rates, self.validations, progress, ended))
 
-    def find_news(self, curve: Curve) -> tuple[str, ...]:
-        """Returns a line for the first rule that reports a problem, unless it was reported before.
+    def diagnose(self, curve: Curve) -> tuple[str, ...]:
+        """Returns the message of the first rule that reports a problem, unless it was reported before.
 
         Of several, the first is the cause of the others: only that one is reported.
         """

@@ -68,7 +68,7 @@ class RunProperties:
     validation_entropy: float | None = None  # the same without label smoothing
     weight_scale: float | None = None  # root mean square of the weights
     weight_norm: float | None = None
-    target_name: str = "tokens"  # what is predicted: tokens, labels, tags
+    target_name: str = "token"  # what is predicted: a token, label or tag
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,12 @@ class Curve:
         """Returns (step, metrics) of the validation whose weights are saved: the one with the best objective."""
         finite = [each for each in self.validations if math.isfinite(get_objective(each[1]))]
         return min(finite, key=lambda each: get_objective(each[1]), default=None)
+
+    @property
+    def validation_losses(self) -> list[tuple[int, float]]:
+        """Returns (step, loss) of the validations with a finite loss."""
+        losses = [(step, metrics.get("loss", math.nan)) for step, metrics in self.validations]
+        return [(step, loss) for step, loss in losses if math.isfinite(loss)]
 
     @property
     def num_updates(self) -> int:

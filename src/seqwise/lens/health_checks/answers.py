@@ -1,4 +1,4 @@
-"""Checks of what a model predicts on validation examples: majority class, baselines, and how far back it looks."""
+"""Checks of what a model predicts on validation examples: constant predictions, baselines, and the context it uses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from seqwise.errors import SeqwiseError, pluralize
-from seqwise.lens.health_checks.evidence import Checked, RunEvidence
+from seqwise.lens.health_checks.evidence import CheckResult, RunEvidence
 from seqwise.lens.horizon import WORDINGS, horizon
 from seqwise.page.figures import Finding
 from seqwise.tasks.inspection import InspectedInput
@@ -17,15 +17,15 @@ from seqwise.tasks.language.inspection import compute_log_probabilities
 from seqwise.training.health_rules import MIN_UPDATES
 
 CONSTANT_SHARE = 0.98  # of the predictions that are the same
-MAX_TRUE_SHARE = 0.9  # of the targets that are indeed so; above, the prediction may be right
+MAX_TRUE_SHARE = 0.9  # of these predictions that are right; above it, a constant prediction may be good
 MIN_PREDICTIONS = 12
 SHORT_HORIZON = 1 / 8  # of what the model can read
 MIN_WINDOW = 16  # tokens; a horizon is not compared with a shorter window
 NUM_HORIZON_TARGETS = 256
 
 
-def check_majority(evidence: RunEvidence) -> Checked:
-    """Reports predictions of which 98 % are the same, unless more than 90 % of the targets are.
+def check_majority(evidence: RunEvidence) -> CheckResult:
+    """Reports predictions of which 98 % are the same, unless more than 90 % of these are right.
 
     It is a problem after MIN_UPDATES; before, a note. For a translation or a caption a prediction is a whole text; for
     a language model, the next token at each position.
@@ -46,7 +46,7 @@ def check_majority(evidence: RunEvidence) -> Checked:
     rate = evidence.trained.settings.training.learning_rate if evidence.has_gradients else 1.0
     return [
         Finding(
-            text=f"The model predicts nearly always the same: {predicted[:60]!r}.",
+            text=f"The model nearly always predicts the same: {predicted[:60]!r}.",
             severity="problem" if evidence.curve.num_updates >= MIN_UPDATES or not evidence.has_gradients else "note",
             evidence=f"{share:.0%} of {len(pairs):,} predictions on the validation split; "
             + (f"{true_share:.0%} of them are right" if correct else "the inputs differ"),
@@ -69,8 +69,8 @@ def list_predictions(evidence: RunEvidence, inspected: InspectedInput) -> list[t
     return [(answer.name.rpartition(": ")[2], answer.is_correct) for answer in answers]
 
 
-def check_baselines(evidence: RunEvidence) -> Checked:
-    """Reports a classifier, tagger or forecaster that is not better than every simple baseline of its task."""
+def check_baselines(evidence: RunEvidence) -> CheckResult:
+    """Reports a classifier, tagger or forecaster that does not beat all simple baselines of its task."""
     trained = evidence.trained
     if trained.settings.task not in ("classify", "tag", "forecast"):
         return "its baseline is the entropy of the frequencies"
@@ -86,11 +86,11 @@ def check_baselines(evidence: RunEvidence) -> Checked:
     if sign * value > sign * best.value:
         text = f"The model is better than the best simple baseline ({best.name})."
         return [Finding(text=text, severity="good", evidence=comparison)]
-    worse = [baseline.name for baseline in evaluation.baselines if sign * value <= sign * baseline.value]
-    is_worst = len(worse) == len(evaluation.baselines)
+    unbeaten = [baseline.name for baseline in evaluation.baselines if sign * value <= sign * baseline.value]
+    is_worst = len(unbeaten) == len(evaluation.baselines)
     return [
         Finding(
-            text=f"The model is not better than a simple baseline: {', '.join(worse)}.",
+            text=f"The model is not better than a simple baseline: {', '.join(unbeaten)}.",
             severity="warning" if is_worst and value != best.value else "note",
             evidence=f"{comparison}. {best.about}",
             command=shlex.join(["seqwise", "evaluate", str(trained.run.folder), trained.run.metadata.data]),
@@ -98,7 +98,7 @@ def check_baselines(evidence: RunEvidence) -> Checked:
     ]
 
 
-def check_horizon(evidence: RunEvidence) -> Checked:
+def check_horizon(evidence: RunEvidence) -> CheckResult:
     """Notes that 90 % of the benefit of context comes from at most an eighth of what the model can read."""
     if not evidence.subjects:
         return evidence.explain_missing_examples()

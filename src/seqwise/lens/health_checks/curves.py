@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from seqwise.budget import Budget
-from seqwise.lens.health_checks.evidence import Checked, RunEvidence, capitalize
+from seqwise.lens.health_checks.evidence import CheckResult, RunEvidence, to_sentence
 from seqwise.page.figures import Finding
 from seqwise.training.checkpoints import get_resume_command
 from seqwise.training.health_curve_rules import CURVE_RULES
@@ -19,7 +19,7 @@ NO_CURVE = "the model is fitted in one pass and has no curve"
 TOO_HIGH_RATIO, TOO_LOW_RATIO = 0.1, 1e-7  # of an update to the weights of a layer; usual are 1e-4 to 1e-2
 
 
-def check_progress(evidence: RunEvidence) -> Checked:
+def check_progress(evidence: RunEvidence) -> CheckResult:
     """Notes a run that has not ended: it is training, or was interrupted."""
     curve = evidence.curve
     if not len(curve.steps):
@@ -37,7 +37,7 @@ def check_progress(evidence: RunEvidence) -> Checked:
     ]
 
 
-def check_curve(evidence: RunEvidence) -> Checked:
+def check_curve(evidence: RunEvidence) -> CheckResult:
     """Applies the rules of the curve: learning rate, stuck loss, gradients, overfitting, budget."""
     if not evidence.has_gradients:
         return NO_CURVE
@@ -64,7 +64,7 @@ def to_finding(evidence: RunEvidence, diagnosis: Diagnosis) -> Finding:
         larger = format_budget(replace(budget, amount=4 * budget.amount))
         command = f"{get_resume_command(evidence.trained.run.folder)} --budget {larger}"
     return Finding(
-        text=capitalize(diagnosis.text),
+        text=to_sentence(diagnosis.text),
         severity=diagnosis.severity,
         evidence=diagnosis.evidence,
         command=command,
@@ -78,16 +78,14 @@ def format_budget(budget: Budget) -> str:
     return f"{budget.amount:.10g}-{budget.unit}"
 
 
-def check_improvement(evidence: RunEvidence) -> Checked:
+def check_improvement(evidence: RunEvidence) -> CheckResult:
     """Compares the validation loss with the entropy of the targets' frequencies: it must be 1 % below it.
 
     If no validation was, it is a problem after MIN_UPDATES; before, a note. If only that of the saved weights is not,
     it is a warning: they were chosen by another metric, and their probabilities are worse than the frequencies.
     """
     entropy = evidence.properties.validation_entropy or evidence.properties.entropy
-    losses = [
-        metrics["loss"] for _, metrics in evidence.curve.validations if math.isfinite(metrics.get("loss", math.nan))
-    ]
+    losses = [loss for _, loss in evidence.curve.validation_losses]
     if entropy is None or not losses:
         return "the entropy of the targets' frequencies or the validation loss is not known"
     best, name = min(losses), evidence.properties.target_name
@@ -112,7 +110,7 @@ def check_improvement(evidence: RunEvidence) -> Checked:
     return [Finding(text=text, severity="good", evidence=comparison)]
 
 
-def check_watched_updates(evidence: RunEvidence) -> Checked:
+def check_watched_updates(evidence: RunEvidence) -> CheckResult:
     """Reports layers whose recorded updates are above a tenth of their weights, or below a ten-millionth.
 
     The median over the second half of the recorded steps counts.

@@ -1,4 +1,4 @@
-"""Checks of the data: warnings of the reader, duplicates in the training split, and labels that look wrong."""
+"""Checks of the data: warnings from reading it, duplicates in the training split, and labels that look wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqwise.lens.health_checks.evidence import Checked, RunEvidence
+from seqwise.errors import pluralize
+from seqwise.lens.health_checks.evidence import CheckResult, RunEvidence
 from seqwise.lens.subject import evaluation_mode
 from seqwise.page.figures import Finding
 from seqwise.tasks.classify.model import predict_log_probabilities
@@ -31,15 +32,15 @@ MAX_TEXT = 200  # characters of a text in a command
 MAX_WARNINGS = 5
 
 
-def check_warnings(evidence: RunEvidence) -> Checked:
-    """Repeats the warnings of the reader: examples of train in other splits, texts with several labels, and others."""
+def check_warnings(evidence: RunEvidence) -> CheckResult:
+    """Repeats the warnings from reading the data: examples in several splits, contradictory labels, and others."""
     if evidence.task is None:
         return evidence.explain_missing_data()
     warnings = evidence.task.warnings()
     if not warnings:
         return []
     more = f"; and {len(warnings) - MAX_WARNINGS} more" if len(warnings) > MAX_WARNINGS else ""
-    text = f"The data has {len(warnings)} warning{'s' * (len(warnings) > 1)} of its reader."
+    text = f"Reading the data gave {pluralize(len(warnings), 'warnings')}."
     shown = "; ".join(warning.rstrip(".") for warning in warnings[:MAX_WARNINGS]) + more
     return [Finding(text=text, severity="note", evidence=shown, command=suggest_check(evidence))]
 
@@ -49,7 +50,7 @@ def suggest_check(evidence: RunEvidence) -> str:
     return shlex.join(["seqwise", "check", evidence.trained.run.metadata.data])
 
 
-def check_duplicates(evidence: RunEvidence) -> Checked:
+def check_duplicates(evidence: RunEvidence) -> CheckResult:
     """Reports a training split of which 5 % repeats another part of it: a warning from 20 % on.
 
     Examples are compared as a whole; of a running text, sequences of 32 tokens (128 characters).
@@ -94,7 +95,7 @@ class ScoredLabel:
         return self.probability >= CONFIDENT and self.label_probability <= VERY_UNLIKELY
 
 
-def check_labels(evidence: RunEvidence) -> Checked:
+def check_labels(evidence: RunEvidence) -> CheckResult:
     """Reports examples that look mislabelled.
 
     The given label has a probability of at most 2 % where the predicted one has at least 95 %. It is checked only if
@@ -103,8 +104,6 @@ def check_labels(evidence: RunEvidence) -> Checked:
     suspicious = find_suspicious_labels(evidence)
     if isinstance(suspicious, str):
         return suspicious
-    if not suspicious:
-        return []
     total = sum(count for _, count in suspicious)
     examples = [example for found, _ in suspicious for example in found]
     if not examples:
@@ -199,13 +198,14 @@ def score_sentences(evidence: RunEvidence, split: str, examples: Sequence[Any]) 
         states, predicted = model.states(batch), model.decode(batch)
         mask = torch.arange(batch.tag_ids.shape[1], device=device) < batch.lengths[:, None]
         predicted = torch.where(mask, predicted, 0)
-        likelihoods = (-model.head.losses(states, batch.tag_ids, batch.lengths)).exp().tolist()
-        best = (-model.head.losses(states, predicted, batch.lengths)).exp().tolist()
+        label_probabilities = (-model.head.losses(states, batch.tag_ids, batch.lengths)).exp().tolist()
+        best_probabilities = (-model.head.losses(states, predicted, batch.lengths)).exp().tolist()
         for index, example in enumerate(examples[start : start + 64]):
             length = len(example.words)
             names = [
                 " ".join(vocabulary.tags[i] for i in ids[index, :length].tolist()) for ids in (batch.tag_ids, predicted)
             ]
             text = " ".join(example.words)
-            scored.append(ScoredLabel(text, names[0], names[1], best[index], likelihoods[index], f"the {split} split"))
+            probabilities = best_probabilities[index], label_probabilities[index]
+            scored.append(ScoredLabel(text, names[0], names[1], *probabilities, f"the {split} split"))
     return scored

@@ -26,10 +26,10 @@ from seqwise.training.health_rules import Curve, RunProperties
 from seqwise.training.training_run import open_task
 
 NUM_EXAMPLES = 24  # of the validation split, on which the model runs
-SLOW = "it needs the model or the data (leave out --quick)"
+NEEDS_MODEL_OR_DATA = "it needs the model or the data (leave out --quick)"
 
-Checked = list[Finding] | str  # findings, or why the check was not made
-Check = Callable[["RunEvidence"], Checked]
+CheckResult = list[Finding] | str  # findings, or why the check was not made
+Check = Callable[["RunEvidence"], CheckResult]
 
 
 @dataclass
@@ -90,7 +90,11 @@ class RunEvidence:
 
     def explain_missing_data(self) -> str:
         """Returns why there is no task."""
-        return SLOW if self.quick else f"the data {self.trained.run.metadata.data} cannot be read, or has changed"
+        return (
+            NEEDS_MODEL_OR_DATA
+            if self.quick
+            else f"the data {self.trained.run.metadata.data} cannot be read, or has changed"
+        )
 
     @cached_property
     def inspected(self) -> list[InspectedInput]:
@@ -109,7 +113,7 @@ class RunEvidence:
     def explain_missing_examples(self) -> str:
         """Returns why there are no subjects."""
         if self.quick:
-            return SLOW
+            return NEEDS_MODEL_OR_DATA
         return "the run has no weights yet" if not self.has_weights else "the validation split cannot be read"
 
     def suggest_training(self, settings: Mapping[str, Any]) -> str:
@@ -124,8 +128,8 @@ class RunEvidence:
         return shlex.join(["seqwise", "inspect", str(self.trained.run.folder), "--view", view, *options])
 
 
-def capitalize(text: str) -> str:
-    """Returns a clause as a sentence."""
+def to_sentence(text: str) -> str:
+    """Returns a clause as a sentence, with a capital letter and a full stop."""
     return f"{text[:1].upper()}{text[1:]}."
 
 

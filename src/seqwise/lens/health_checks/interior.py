@@ -21,8 +21,8 @@ from seqwise.layers.transformer import FeedForward
 from seqwise.lens.attention_layers import list_attention
 from seqwise.lens.gates import CLOSED, GATES, OPEN
 from seqwise.lens.gradients import compute_half_life
-from seqwise.lens.health_checks.evidence import Checked, RunEvidence, list_some
-from seqwise.lens.jacobians import follow_layer, measure_flow
+from seqwise.lens.health_checks.evidence import CheckResult, RunEvidence, list_some
+from seqwise.lens.jacobians import measure_flow, record_trajectory
 from seqwise.lens.recurrent import list_layers, make_label
 from seqwise.lens.subject import Subject, evaluation_mode
 from seqwise.page.figures import Finding
@@ -38,7 +38,7 @@ EXPLODING_NORM = 100.0  # ‖∂h_T/∂h_k‖ / √units
 SHORT_HALF_LIFE = 0.7  # tokens after which the gradient through time has halved
 
 
-def check_gates(evidence: RunEvidence) -> Checked:
+def check_gates(evidence: RunEvidence) -> CheckResult:
     """Reports gates of which 90 % of the values are closed (< 0.1) or open (> 0.9): a problem from 97 % on."""
     if not evidence.subjects and not evidence.watch:
         return evidence.explain_missing_examples()
@@ -90,7 +90,7 @@ def read_watched_gates(evidence: RunEvidence) -> dict[tuple[str, str], tuple[flo
     }
 
 
-def check_units(evidence: RunEvidence) -> Checked:
+def check_units(evidence: RunEvidence) -> CheckResult:
     """Reports layers in which 10 % of the units have the same value at all tokens: a problem from 50 % on.
 
     A unit is dead if its standard deviation over tokens is below 1e-5, or below 1 % of that of the layer's units (their
@@ -154,7 +154,7 @@ def find_dead_units(values: np.ndarray) -> np.ndarray:
     return deviation < max(DEAD_FLOOR, DEAD_RATIO * float(np.quantile(deviation, 0.9)))
 
 
-def check_heads(evidence: RunEvidence) -> Checked:
+def check_heads(evidence: RunEvidence) -> CheckResult:
     """Reports attention heads that add less than 1 % of what the median head of their layer adds."""
     if not evidence.subjects:
         return evidence.explain_missing_examples()
@@ -181,7 +181,7 @@ def check_heads(evidence: RunEvidence) -> Checked:
 
 
 def measure_heads(subjects: list[Subject]) -> dict[str, np.ndarray]:
-    """Returns the root mean square of what each head adds to its layer (H,), by label of the layer."""
+    """Returns the norm, over all positions, of what each head adds to its layer (H,), by label of the layer."""
     squares: dict[str, np.ndarray] = {}
 
     def add(label: str, module: MultiHeadAttention, context: Tensor) -> None:
@@ -209,7 +209,7 @@ def measure_heads(subjects: list[Subject]) -> dict[str, np.ndarray]:
     return {label: np.sqrt(values) for label, values in squares.items()}
 
 
-def check_layer_gradients(evidence: RunEvidence) -> Checked:
+def check_layer_gradients(evidence: RunEvidence) -> CheckResult:
     """Reports layers whose gradient, relative to their weights, is below 1e-7 of that of the median layer."""
     if not evidence.subjects:
         return evidence.explain_missing_examples()
@@ -261,7 +261,7 @@ def _list_layer_weights(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]
                     yield f"{path}.{name}", parameter
 
 
-def check_time_gradients(evidence: RunEvidence) -> Checked:
+def check_time_gradients(evidence: RunEvidence) -> CheckResult:
     """Reports recurrent layers whose gradient through time explodes (norm above 100) or halves within 0.7 tokens."""
     if not evidence.subjects:
         return evidence.explain_missing_examples()
@@ -272,7 +272,7 @@ def check_time_gradients(evidence: RunEvidence) -> Checked:
     findings = []
     for layer in layers:
         try:
-            norms = measure_flow(follow_layer(subject, layer), num_radii=0).norms.numpy()
+            norms = measure_flow(record_trajectory(subject, layer), num_radii=0).norms.numpy()
         except UsageError:  # the layer runs inside a decoder
             continue
         command = evidence.suggest_view("gradients", "--layer", layer.label)

@@ -63,7 +63,7 @@ def build_groups(items: ScoredItems, references: list[list[str]], bundle: ModelB
 
 
 def group_words(items: ScoredItems, words: list[list[Any]]) -> list[SliceGroup]:
-    """Returns a group for each of the most frequent words of references: with the word, and without it."""
+    """Returns a group with a slice for each of the most frequent words of references; none without such words."""
     names, counts = np.unique([word for each in words for word in each if word.isalnum()], return_counts=True)
     share = counts / max(1, len(words))
     usable = np.flatnonzero((share >= MIN_WORD_SHARE) & (share <= MAX_WORD_SHARE))

@@ -96,7 +96,7 @@ def choose_windows(windows: np.ndarray, limit: int) -> np.ndarray:
 def forecast_all(
     bundle: ModelBundle, rolling: RollingWindows, windows: np.ndarray, request: ErrorRequest
 ) -> WindowErrors:
-    """Returns the errors of the point forecasts, and on which side of each quantile the truth lies."""
+    """Returns the errors of the point forecasts, and whether the truth is below each quantile."""
     errors, below = [], []
     for first in range(0, len(windows), BATCH_SIZE):
         batch = rolling.collate(windows[first : first + BATCH_SIZE])

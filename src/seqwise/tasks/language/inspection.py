@@ -57,8 +57,7 @@ def read_segments(store: TokenStore, length: int, count: int, tokenizer: Tokeniz
     line_break = int(tokenizer.encode("\n").ids[-1])
     segments = []
     for start in choose_evenly(len(store) - length + 1, count):
-        before = store.read(start, length)
-        breaks = np.flatnonzero(before == line_break)
+        breaks = np.flatnonzero(store.read(start, length) == line_break)
         if len(breaks) and start + breaks[0] + 1 + length <= len(store):
             start += int(breaks[0]) + 1
         segments.append((start, store.read(start, length).astype(np.int64)))

@@ -1,4 +1,4 @@
-"""Inputs of a masked model for the views of `seqwise.lens`. Each answer is the token of a mask."""
+"""Inputs of a masked model for the views of `seqwise.lens`. Each answer is a token predicted for a mask."""
 
 from __future__ import annotations
 

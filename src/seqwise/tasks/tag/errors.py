@@ -71,12 +71,12 @@ def collect_errors(task: type[Tag], bundle: ModelBundle, data: str, request: Err
     build = build_span_items if vocabulary.has_spans else build_word_items
     items, groups = build(sentences, vocabulary, bundle.training)
     words = list(chain.from_iterable(zip(s.words, s.true, s.predicted, s.probabilities) for s in sentences))
-    right = np.array([a == b for _, a, b, _ in words])
+    is_correct = np.array([a == b for _, a, b, _ in words])
     probabilities = np.array([each for *_, each in words], dtype=np.float64)
-    confidences = [Confidences("predicted tag", probabilities, right)]
+    confidences = [Confidences("predicted tag", probabilities, is_correct)]
     is_inside = np.array([tag != OUTSIDE for _, _, tag, _ in words])
     if vocabulary.has_spans and is_inside.any():
-        confidences.append(Confidences("predicted tag inside a span", probabilities[is_inside], right[is_inside]))
+        confidences.append(Confidences("predicted tag inside a span", probabilities[is_inside], is_correct[is_inside]))
     counts = SpanCounts()
     for sentence in sentences:
         counts.add_sentence(sentence.true, sentence.predicted, vocabulary.has_spans)
@@ -110,7 +110,7 @@ def tag_sentences(
     model, max_length = bundle.model.eval(), bundle.settings.data.max_length
     pieces = split_long_sentences(sentences, max_length)
     encoded, device, num_done = EncodedSentences(pieces, vocabulary), model.embedding.weight.device, 0
-    merging = build_merging(vocabulary).to(device)
+    is_equivalent = build_tag_equivalence(vocabulary).to(device)
     results: list[tuple[list[str], np.ndarray, float]] = [([], np.zeros(0), 0.0)] * len(pieces)
     for indices in iterate_by_length(encoded.lengths, EVALUATION_BATCH_SIZE, MAX_EVALUATION_TOKENS):
         batch = encoded.collate(indices).to(device)
@@ -118,7 +118,7 @@ def tag_sentences(
         scores = model.head.scores(states)
         losses = model.head.losses(states, batch.tag_ids, batch.lengths).tolist()
         predicted = model.decode_scores(scores, batch.lengths)
-        marginals = compute_marginals(scores, batch.lengths, model.head.transitions()) @ merging
+        marginals = compute_marginals(scores, batch.lengths, model.head.transitions()) @ is_equivalent
         probabilities = marginals.gather(2, predicted[..., None]).squeeze(2).double().cpu().numpy()
         for row, index in enumerate(indices):
             length = len(pieces[index].words)
@@ -136,8 +136,8 @@ def tag_sentences(
     return tagged
 
 
-def build_merging(vocabulary: TagVocabulary) -> Tensor:
-    """Returns (K, K): 1 for tags that are the same when compared. S- counts as B-, and E- as I-, as in BIO."""
+def build_tag_equivalence(vocabulary: TagVocabulary) -> Tensor:
+    """Returns (K, K), 1 for tags that count as the same. S- counts as B-, and E- as I-, as in BIO."""
     names = [
         tag.replace("S-", "B-", 1).replace("E-", "I-", 1) if vocabulary.has_spans and tag[:2] in ("S-", "E-") else tag
         for tag in vocabulary.tags
@@ -203,8 +203,8 @@ def build_word_items(
     true = list(chain.from_iterable(sentence.true for sentence in sentences))
     predicted = chain.from_iterable(sentence.predicted for sentence in sentences)
     words = list(chain.from_iterable(sentence.words for sentence in sentences))
-    right = np.array([a == b for a, b in zip(true, predicted)])
-    sums = np.stack([right, np.ones(len(right))], axis=1)
+    is_correct = np.array([a == b for a, b in zip(true, predicted)])
+    sums = np.stack([is_correct, np.ones(len(is_correct))], axis=1)
     items = ScoredItems(TOKEN_ACCURACY, "words", sums, sentence_indices, len(sentences), "sentences")
     groups = []
     names = sorted({*true})
