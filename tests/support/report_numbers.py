@@ -72,7 +72,7 @@ def describe_range_mismatches(family: dict[str, Any], kind: str, text: str, is_r
     low, high = source["low"], source["high"]
     if kind == "latencies":
         low, high = min(family["latencies"]), max(family["latencies"])
-    if text.startswith("all "):
+    if text.startswith("the same "):
         return [] if high - low < 1e-4 * abs(high) else [f"{family['name']}: {text}, but {low} to {high}"]
     first, _, second = text.partition(" to ")
     if re.fullmatch(r"[\d,.]+", first) and " " in second and "×" not in second:

@@ -65,12 +65,12 @@ def align_to_width(rows: Sequence[Sequence[str]]) -> list[str]:
     lines = align(rows)
     if not lines or max(map(len, lines)) <= width():
         return lines
-    widths, num_columns = [max(map(len, column)) + 2 for column in zip(*rows)], 1
+    widths, num_after_first = [max(map(len, column)) + 2 for column in zip(*rows)], 1  # columns after the first
     name_width = widths[0] - 2
-    while num_columns < len(widths) - 1 and name_width + sum(widths[1 : num_columns + 2]) <= width():
-        num_columns += 1
-    rest = [[row[0], *row[num_columns + 1 :]] for row in rows]
-    first = align([row[: num_columns + 1] for row in rows])
+    while num_after_first < len(widths) - 1 and name_width + sum(widths[1 : num_after_first + 2]) <= width():
+        num_after_first += 1
+    rest = [[row[0], *row[num_after_first + 1 :]] for row in rows]
+    first = align([row[: num_after_first + 1] for row in rows])
     return [*first, "", *align_to_width(rest)] if len(rest[0]) > 1 else first
 
 

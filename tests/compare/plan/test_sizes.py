@@ -208,9 +208,11 @@ def test_a_width_that_fits_by_itself_needs_no_note(prepare_task):
 
 def test_with_all_widths_set_nothing_is_matched(prepare_task):
     task, base, context = prepare_task("language")
-    matched = match_sizes(task, {"a": variant(base, "gru", {"network": {"width": 16}})}, context)
-    assert matched.target is None
-    assert matched.parameters["a"] == count_built_parameters(task, matched.settings["a"])
+    for target in (None, 300_000):
+        matched = match_sizes(task, {"a": variant(base, "gru", {"network": {"width": 16}})}, context, target)
+        assert matched.target is None
+        assert matched.parameters["a"] == count_built_parameters(task, matched.settings["a"])
+        assert matched.notes[0].startswith("a: not matched; its width is set to 16")
 
 
 def test_ngram_models_are_not_matched(prepare_task):
@@ -218,7 +220,7 @@ def test_ngram_models_are_not_matched(prepare_task):
     matched = match_sizes(task, families(base, ["ngram", "gru"]), context)
     assert matched.parameters["ngram"] == 0
     assert matched.target == matched.parameters["gru"]
-    assert matched.notes == ("ngram: not matched; it counts n-grams and has no parameters.",)
+    assert matched.notes == ("ngram: not matched; it counts n-grams and has no trainable parameters.",)
 
 
 def test_a_target_below_the_smallest_network_is_one_error_about_all_families(prepare_large_task):
@@ -230,8 +232,8 @@ def test_a_target_below_the_smallest_network_is_one_error_about_all_families(pre
     assert rnn.startswith("rnn: no network of this family has about 5,000 parameters: its smallest network has 1")
     assert transformer.startswith("transformer: no network")
     assert rnn.endswith(f"with a vocabulary of {vocabulary}.")
-    assert "--match tokens" in excinfo.value.fix
-    size = int(excinfo.value.fix.partition("--parameters ")[2].partition(",")[0])
+    assert "--match time, or --match tokens with a budget in tokens" in excinfo.value.fix
+    size = int(excinfo.value.fix.partition("--parameters ")[2].partition(";")[0])
     assert spread(match_sizes(task, families(base, ["rnn", "transformer"]), context, size)) <= TOLERANCE
 
 

@@ -61,8 +61,8 @@ def test_an_interval_of_width_zero_is_described_in_words():
     values = report("classify", "accuracy", [family("gru", "accuracy", [1.0] * 3), family("rnn", "accuracy", [0.9])])
     values["families"][1]["sampling"] = {"low": 0.9, "high": 0.9}
     lines = table(complete(values))
-    assert cells(lines[1])[2:4] == ["100.0 %", "all seeds alike"]
-    assert cells(lines[2])[:3] == ["rnn", "90.0 %", "all examples alike"]  # worse: no mark
+    assert cells(lines[1])[2:4] == ["100.0 %", "the same for all seeds"]
+    assert cells(lines[2])[:3] == ["rnn", "90.0 %", "the same for all examples"]  # worse: no mark
 
 
 def test_an_interval_over_examples_is_named_where_others_are_over_seeds():

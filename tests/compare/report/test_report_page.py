@@ -554,9 +554,9 @@ def test_equal_seeds_and_equal_families_are_described_in_words(show: Any):
     ]
     tab = show(report("classify", "accuracy", families)).tab
     means = tab.eval_on_selector_all("#leaderboard td[data-key=mean]", "all => all.map(one => one.textContent)")
-    assert means[:3] == ["100.0 %all seeds alike", "100.0 %all seeds alike", "99.87 %99.57 to 100.17 %"]
+    assert means[:3] == ["100.0 %the same for all seeds", "100.0 %the same for all seeds", "99.87 %99.57 to 100.17 %"]
     label = tab.get_attribute("svg[data-chart=interval][data-family=gru]", "aria-label")
-    assert label == "gru: 100.0 %, all seeds alike"
+    assert label == "gru: 100.0 %, the same for all seeds"
     assert tab.text_content("#pairs td[data-family=lstm][data-other=gru]") == "0equal"
     assert "equal to the best" in tab.text_content("tr[data-row=lstm]")
     places = tab.eval_on_selector_all("#leaderboard tr[data-row] .place", "all => all.map(one => one.textContent)")

@@ -298,7 +298,9 @@ def test_equal_seeds_have_no_interval():
     same = {"low": 1.0, "high": 1.0}
     other = make_family("rnn", 0.7, low=0.6, high=0.8)
     report = make_report(make_family("gru", 1.0, **same), other, key="exact_match", probable="gru-rnn")
-    assert compute_verdict(report)["sentences"][0] == "gru has the best exact_match, 100.0 % (all 3 seeds alike)."
+    assert (
+        compute_verdict(report)["sentences"][0] == "gru has the best exact_match, 100.0 % (the same for all 3 seeds)."
+    )
     once = {"low": None, "high": None, "sampling": {"low": 1.0, "high": 1.0}}
     alone = make_report(make_family("gru", 1.0, **once), key="exact_match")
     assert compute_verdict(alone)["sentences"][0] == "gru reached exact_match 100.0 %; no other family was tried."

@@ -25,7 +25,8 @@ MAX_TITLE_WORDS = 5
 @dataclass
 class Plot:
     """Draw a map on which words with similar vectors are close together: each WORD with its neighbours, or by default
-    the most frequent words. Colours are clusters found by k-means on the vectors themselves, not on the map."""
+    the most frequent words. Colours are clusters, found by spherical k-means on the normalised vectors, not on the
+    map."""
 
     file: Annotated[Path, tyro.conf.Positional]
     """File of vectors."""
@@ -40,16 +41,17 @@ class Plot:
     skip: int = 0
     """Without WORD: number of most frequent words to leave out, which are mostly function words."""
     neighbours: int = 20
-    """With WORD: number of nearest words of each."""
+    """Number of nearest neighbours of each WORD."""
     by: Annotated[Literal["pca", "tsne"] | None, UNSET] = None
-    """tsne preserves neighbours, pca shows the directions of largest variance. Default: tsne for 10 to 2,000 words,
-    otherwise pca."""
+    """Projection onto the plane: tsne preserves neighbours, pca shows the directions of largest variance. Default: tsne
+    for 10 to 2,000 words, otherwise pca."""
     seed: int = 0
     """Seed of t-SNE and k-means. On the same machine the same seed gives the same map."""
     clusters: Annotated[int | None, UNSET] = None
-    """Number of clusters, at most 12. Default: half the square root of the number of words."""
+    """Number of clusters, at most 12. Default: half the square root of the number of words, rounded, from 2 to 12."""
     json: bool = False
-    """Print the result as one JSON document on standard output: words, points, clusters."""
+    """Print the result as one JSON document on standard output: out, title, method, groups (the names of the clusters)
+    and words, each with word, x, y and group (its cluster)."""
 
 
 def plot(argv: Sequence[str]) -> int:
@@ -89,7 +91,8 @@ def plot(argv: Sequence[str]) -> int:
         rows = zip(word_map.words, word_map.points.tolist(), word_map.clusters.tolist())
         points = [{"word": word, "x": x, "y": y, "group": group} for word, (x, y), group in rows]
         method = word_map.description
-        header = {"out": options.out, "title": word_map.title, "method": method, "how": method}  # how: until 0.3
+        # "how" is the key that "method" had in earlier versions; it is written until 0.3.
+        header = {"out": options.out, "title": word_map.title, "method": method, "how": method}
         console.print_json({**header, "groups": word_map.cluster_names, "words": points})
         return 0
     labels = "" if num_labels is None else f", {num_labels:,} of them with a label"

@@ -1,6 +1,7 @@
 """Creates the plan of a comparison: reads the data once, matches the sizes, divides the budget, writes the folder.
 
-All mistakes in options, settings and data are reported here, before anything is trained.
+All mistakes in options, settings and data are reported here, before anything is trained, except a time budget that is
+too short, which is found when speeds are measured.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from seqwise.training.training_run import (
     prepare_task,
 )
 
-INDEPENDENT_UNITS = ("texts", "sentences", "pairs", "images")  # of data whose examples are independent
+INDEPENDENT_UNITS = ("texts", "sentences", "pairs", "images")  # names of examples that are independent of each other
 MIN_EXAMPLES = 3  # of a split: with fewer, every difference is chance
 BUDGET_UNITS = {"time": ("seconds",), "tokens": ("tokens", "epochs")}  # required by --match
 # Training settings that a comparison chooses itself, and why.
@@ -99,16 +100,16 @@ def create_plan_in(
 
 
 def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | None) -> tuple[Plan, Task]:
-    about: list[str] = []
+    data_sentences: list[str] = []  # what is logged about the data, also for the report
 
-    def log_about(sentence: str) -> None:
-        about.append(sentence)
+    def log_and_keep(sentence: str) -> None:
+        data_sentences.append(sentence)
         log(sentence)
 
     options = request.options
-    settings = detect_task(request.settings, request.data, log_about)
-    settings, task, vectors = prepare_task(request.data, settings, log_about, progress)
-    _check_splits(task, log_about)
+    settings = detect_task(request.settings, request.data, log_and_keep)
+    settings, task, vectors = prepare_task(request.data, settings, log_and_keep, progress)
+    _check_splits(task, log_and_keep)
     tokens_per_epoch = task.size().num_tokens
     seeds = tuple(range(settings.seed, settings.seed + options.seeds))
     budgets = TrialBudgets.divide(options.budget, options.lr_trials, seeds, tokens_per_epoch)
@@ -125,16 +126,18 @@ def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | 
     check_distinct(sizes.settings)
     for name, resolved in sizes.settings.items():
         check_family(task, name, resolved, options.nproc)
-    if not budgets.is_timed:  # a time is checked when the speed is known
+    if not budgets.is_timed:  # a time budget is checked when the speed is known
         trainable = {name: each for name, each in sizes.settings.items() if get_family(each.model).has_gradients}
-        costs = {name: estimate_token_cost(task, each) for name, each in trainable.items()}
-        budgets.check(costs, task.unit, tokens_per_epoch if options.budget.endswith(("epoch", "epochs")) else None)
+        token_costs = {name: estimate_token_cost(task, each) for name, each in trainable.items()}
+        budgets.check(
+            token_costs, task.unit, tokens_per_epoch if options.budget.endswith(("epoch", "epochs")) else None
+        )
     plan = Plan(
         data=request.data,
         task=str(settings.task),
         fingerprint=task.fingerprint,
         split_rule=task.split_rule,
-        about=tuple(about),
+        about=tuple(data_sentences),
         command=request.command,
         seqwise=environment.get_version(),
         budgets=budgets,
@@ -154,11 +157,14 @@ def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | 
 
 
 def _check_splits(task: Task, log: LogFunction) -> None:
-    """Raises an error if a split is too small to compare on; logs a note where only large differences can be found."""
+    """Raises an error if a split is too small to compare on.
+
+    Logs a note if the test split is so small that only large differences can be significant.
+    """
     counts = task.count_data()
     unit = next(iter(counts["train"]))
     if unit not in INDEPENDENT_UNITS:
-        return  # a text is counted in tokens, a series in steps: its own checks raise an error if it is too short
+        return  # a long text (counted in tokens) or a series (in steps), for which the task checks the length itself
     sizes = {split: columns[unit] for split, columns in counts.items() if split != "train"}
     advice = "Give more data, or hold out more of it: --data.valid-fraction 0.2 --data.test-fraction 0.2"
     for split, count in sizes.items():
@@ -166,7 +172,8 @@ def _check_splits(task: Task, log: LogFunction) -> None:
             problem = f"the {split} split has {count} {unit}: a comparison needs at least {MIN_EXAMPLES}."
             raise UsageError(problem, fix=advice)
     if sizes.get("test", MIN_TEST_EXAMPLES) < MIN_TEST_EXAMPLES:
-        log(f"note: the test split has only {sizes['test']} {unit}, so only large differences will count. {advice}")
+        problem = f"the test split has only {sizes['test']} {unit}, so only large differences can be significant"
+        log(f"note: {problem}. {advice}")
 
 
 def _check_options(options: ComparisonOptions, settings: Settings) -> None:

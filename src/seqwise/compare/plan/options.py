@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Match = Literal["parameters", "time", "tokens"]
+Match = Literal["parameters", "time", "tokens"]  # what is equal: with time and tokens, families have default sizes
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,12 @@ class ComparisonOptions:
     """The options of a comparison, besides the settings common to all families."""
 
     models: Sequence[str] = ("rnn", "gru", "lstm", "attentive-rnn", "transformer")
-    variants: Path | Mapping[str, Any] | None = None
-    budget: str = "2m"
+    variants: Path | Mapping[str, Any] | None = None  # further models, name → settings; or a YAML file of them
+    budget: str = "2m"  # of each family per seed, including the learning-rate search
     match: Match = "parameters"
-    parameters: int | str | None = None  # a number, or a text such as 300k
+    parameters: int | str | None = None  # of every family, such as 300k; None: the median of the default sizes
     seeds: int = 3
     lr_trials: int = 3  # learning rates of the search; 1: no search
-    examples: int = 12
-    nproc: int = 1
+    examples: int = 12  # test examples on which families disagree, for the report
+    nproc: int = 1  # processes of each trial
     strict: bool = True  # raise an error for a time budget too short for `budgets.MIN_UPDATES` and one validation

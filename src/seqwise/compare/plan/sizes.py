@@ -1,8 +1,8 @@
-"""Matches sizes: solves the width of each family so that all have about the same number of parameters.
+"""Matches sizes: solves for the width of each family, so that all have about the same number of parameters.
 
 Parameters are counted on the meta device, where a model takes no memory, in some milliseconds. What follows from a
-width (heads, dropout, learning rate) is chosen by the rules in `tasks/defaults.py`. This module knows nothing of
-budgets or trials.
+width (heads, dropout, learning rate) is chosen by the default rules (`tasks/defaults.py`, `tasks/TASK/`). This module
+knows nothing of budgets or trials.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ NARROW_FACTOR = 4
 MAX_WIDTH = 2**16  # no machine trains a wider network
 
 SecondSize = Literal["hidden", "embedding", "width"]
-# A second size closes the gap where the steps of the width are too coarse, in this order. It may differ from its
-# default by this factor only. "hidden" is the width of the feed-forward layers of a Transformer. "width" is the width
-# alone, with the embedding kept as it was: for a large vocabulary, an embedding that is one wider costs more than a
-# network that is much wider.
+# A second size closes the gap where the steps of the width are too coarse, in this order. It may differ from
+# its value at the solved width by at most this factor. "hidden" is the width of the feed-forward layers of a
+# Transformer. "width" is the width alone, with the embedding kept as it was: for a large vocabulary, an embedding that
+# is one wider costs more than a network that is much wider.
 SECOND_SIZES: dict[SecondSize, int] = {"hidden": 2, "embedding": 2, "width": 8}
 
 
 @dataclass(frozen=True)
 class MatchedSizes:
-    """Resolved settings and parameters by family. The target is None where no family could be matched."""
+    """Resolved settings and numbers of parameters, both by family."""
 
     settings: dict[str, ResolvedSettings]
     parameters: dict[str, int]
-    target: int | None
-    notes: tuple[str, ...]  # exceptions from the matching
+    target: int | None  # number of parameters; None: default sizes are used, or no family has a width to solve for
+    notes: tuple[str, ...]  # sentences for the report: families that are not matched, and unusual sizes
 
 
 def count_parameters(task: Task, settings: ResolvedSettings) -> int:
@@ -57,16 +57,16 @@ def count_parameters(task: Task, settings: ResolvedSettings) -> int:
 
 
 def resolve_sizes(requested: Settings, context: DefaultsContext, width: int | None = None) -> ResolvedSettings:
-    """Returns resolved settings; with a `width`, the sizes that the rules derive from it follow."""
+    """Returns resolved settings; with a `width`, those that the rules derive from the width are derived from it."""
     if width is not None:
         requested = _replace_values(requested, "network", width=width)
     if requested.vectors is None:
-        context = replace(context, vector_width=0)  # a variant may do without the vectors of the others
+        context = replace(context, vector_width=0)  # a variant without the pretrained vectors of the others
     return resolve(requested, context)[0]
 
 
 def use_default_sizes(task: Task, families: Mapping[str, Settings], context: DefaultsContext) -> MatchedSizes:
-    """Gives every family its default size."""
+    """Gives every family its default size, or the size that was set."""
     settings = {name: resolve_sizes(each, context) for name, each in families.items()}
     return MatchedSizes(settings, {name: count_parameters(task, each) for name, each in settings.items()}, None, ())
 
@@ -74,7 +74,7 @@ def use_default_sizes(task: Task, families: Mapping[str, Settings], context: Def
 def match_sizes(
     task: Task, families: Mapping[str, Settings], context: DefaultsContext, target: int | None = None
 ) -> MatchedSizes:
-    """Solves the widths that are not set. The default target is the (lower) median of the default sizes.
+    """Solves for the widths that are not set. The default target is the (lower) median of the default sizes.
 
     If some family cannot have the median, the nearest larger default size that all can have is used, or else the
     nearest smaller one.
@@ -83,7 +83,7 @@ def match_sizes(
         raise UsageError(f"a network has at least one parameter; received {target:,}.", fix="Raise --parameters.")
     solvers = [_SizeSolver(name, task, settings, context) for name, settings in families.items()]
     free = [solver for solver in solvers if solver.has_free_width]
-    targets = [] if target is None else [target]
+    targets = [target] if target is not None and free else []
     if target is None and free:
         counts = [solver.get_count(solver.default_sizes) or 0 for solver in free]
         median = median_low(counts)
@@ -116,7 +116,8 @@ def _solve_all(
         nearest = max(error.nearest for error in first_errors)
         raise UsageError(
             "\n".join(error.problem for error in first_errors),
-            fix=f"Name another size for all, such as --parameters {nearest}, or keep the sizes: --match tokens.",
+            fix=f"Name another size for all, such as --parameters {nearest}; or, without --parameters, keep the "
+            "default sizes: --match time, or --match tokens with a budget in tokens.",
         )
     return None, {}, []
 
@@ -131,7 +132,7 @@ class _UnreachableSizeError(UsageError):
 
 @dataclass(frozen=True)
 class _Sizes:
-    """The sizes that are solved; None is derived from the width by the rules."""
+    """The sizes that are solved for; None is derived from the width by the rules."""
 
     width: int
     heads: int | None = None
@@ -146,11 +147,12 @@ class _SizeSolver:
         self.name, self.task, self.requested, self.context = name, task, requested, context
         self.default = resolve_sizes(requested, context)
         self.has_free_width = get_family(requested.model).has_gradients and requested.network.width is None
+        # The patch encoder of images is a Transformer.
         has_heads = requested.model == "transformer" or self.default.caption.encoder == "patches"
         self.heads = self.default.transformer.heads if has_heads else None
         network = self.default.network
         double = resolve_sizes(requested, context, 2 * network.width).network
-        # The rules give every width the same embedding, which would dominate a much narrower network.
+        # Where the rules give every width the same embedding, it would dominate a much narrower network.
         self.narrows_embedding = self._may_change("embedding") and double.embedding == network.embedding
         self._counts: dict[_Sizes, int | None] = {}
         if self.has_free_width:
@@ -162,7 +164,8 @@ class _SizeSolver:
                 raise UsageError(f"{name}: {error.problem}", fix=error.fix) from None
 
     def get_step(self, heads: int | None) -> int:
-        """Returns what the width must be a multiple of: heads, twice that if rotary; 2 for two directions."""
+        """Returns what the width must be a multiple of: the number of heads, twice that for rotary positions, 2 for a
+        bidirectional network, otherwise 1."""
         if heads:
             return heads * (2 if self.default.transformer.positions == "rotary" else 1)
         return 2 if self.default.recurrent.bidirectional else 1
@@ -280,7 +283,7 @@ class _SizeSolver:
     def list_notes(self, sizes: _Sizes | None, count: int, target: int | None) -> list[str]:
         """Returns what the report says about the sizes of this family."""
         if not get_family(self.requested.model).has_gradients:
-            return [f"{self.name}: not matched; it counts n-grams and has no parameters."]
+            return [f"{self.name}: not matched; it counts n-grams and has no trainable parameters."]
         if sizes is None:
             if target is not None and abs(math.log(count / target)) <= MAX_LOG_ERROR:
                 return []

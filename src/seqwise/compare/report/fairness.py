@@ -68,24 +68,25 @@ def _describe_sizes(plan: Plan, families: tuple[Family, ...]) -> list[str]:
     if plan.target_parameters is not None and counts:
         excess = max(counts) / min(counts) - 1
         return [
-            f"Widths were solved for {plan.target_parameters:,} parameters; the largest has {excess:.1%} more than the "
-            "smallest."
+            f"Widths that were not set were chosen for about {plan.target_parameters:,} parameters; the largest family "
+            f"has {excess:.1%} more than the smallest."
         ]
     if plan.match != "parameters":
         equal = plan.unit if plan.match == "tokens" else plan.match
-        return [f"Each family has its default size and spends equal {equal}."]
+        return [f"Each family has its default size, or the size that was set, and spends equal {equal}."]
     return []
 
 
 def _describe_search(plan: Plan) -> str:
     count = plan.budgets.lr_trials
     if count == 1:
-        return "There was no learning-rate search: each family has its default rate."
+        return "There was no learning-rate search: each family has its default rate, or the rate that was set."
+    subject = "Each family" if all(map(plan.has_gradients, plan.families)) else "Each family that has a learning rate"
     factors = [f"{factor:g}" for factor in get_rate_factors(count)]
     return (
-        f"Each family was trained with {count} learning rates for {format_budget(plan.budgets.lr_trial, plan.unit)} "
-        f"each, {join_names(factors)} times its default; the one with the best validation was used, of equally "
-        "good ones the nearest to the default." + _describe_added_rates(plan)
+        f"{subject} was trained with {count} learning rates for {format_budget(plan.budgets.lr_trial, plan.unit)} "
+        f"each, {join_names(factors)} times its default; the one with the lowest validation objective was used, of "
+        "equally good ones the nearest to the default." + _describe_added_rates(plan)
     )
 
 
@@ -120,14 +121,14 @@ def _describe_training_runs(folder: Path, plan: Plan) -> list[str]:
     if len(ngram_models) < len(plan.families):
         seeds = len(plan.budgets.seeds)
         times = "once" if seeds == 1 else f"with {seeds} seeds"
-        subject = "each of the others" if ngram_models else "each"
+        subject = f"each family except {join_names(ngram_models)}" if ngram_models else "each"
         length, sharing = format_budget(plan.budgets.training, plan.unit), _describe_sharing(folder, plan)
         if plan.token_budgets:
             sentences = [
                 f"Then {subject} was trained {times}, {length} each, validation included, {sharing}.",
                 _describe_token_budgets(plan),
             ]
-        elif plan.budgets.is_timed:  # as version 0.1 did
+        elif plan.budgets.is_timed:  # by version 0.1, which did not convert the time into tokens
             sentences = [f"Then {subject} was trained {times}, {length} each, validation included, {sharing}."]
         else:
             sentences = [f"Then {subject} was trained {times}, on exactly {length} each."]
@@ -156,30 +157,31 @@ def _describe_token_budgets(plan: Plan) -> str:
 def _describe_sharing(folder: Path, plan: Plan) -> str:
     """Describes whether trials ran at the same time, shared devices, or ran on several machines."""
     results = load_training_results(folder, plan.list_trials())
-    sharing = max((result.device_workers for result in results), default=1)
+    device_workers = max((result.device_workers for result in results), default=1)
     workers = max((result.workers for result in results), default=1)
     nodes = {result.node for result in results}
     where = "on the same machine" if len(nodes) < 2 else f"on {len(nodes)} machines"
-    if max(sharing, workers) == 1:
+    if max(device_workers, workers) == 1:
         return f"one after another {where}"
-    if sharing == 1:
+    if device_workers == 1:
         return f"{workers} at a time, each with a device of its own, {where}"
-    if sharing >= workers:
-        return f"{sharing} at a time sharing a device {where}"
-    return f"{workers} at a time, up to {sharing} of them sharing a device, {where}"
+    if device_workers >= workers:
+        return f"{device_workers} at a time sharing a device {where}"
+    return f"{workers} at a time, up to {device_workers} of them sharing a device, {where}"
 
 
 def _describe_test(folder: Path, plan: Plan) -> str:
-    """Describes when the test split was read; a comparison resumed after a failure may have trained again.
+    """Describes when the models were evaluated on the test split.
 
-    It compares the times of the last files of training and testing; a copy that does not keep them may mislead.
+    A comparison that was resumed after a failure may have trained again after some tests. The function compares the
+    times of the last files of training and testing; a copy that does not keep them may mislead.
     """
-    jobs = [Job("train", trial.name) for trial in plan.list_trials()]
-    trained = _get_modification_times([job.get_run_folder(folder) / "metrics.jsonl" for job in jobs])
-    tested = _get_modification_times([job.get_scores_folder(folder) / SCORES_FILE for job in jobs])
+    training, tests = ([Job(kind, trial.name) for trial in plan.list_trials()] for kind in ("train", "test"))
+    trained = _get_modification_times([job.get_run_folder(folder) / "metrics.jsonl" for job in training])
+    tested = _get_modification_times([job.get_scores_folder(folder) / SCORES_FILE for job in tests])
     if trained and tested and max(trained) > min(tested):
         return "The test split was read after training. Some trials were repeated after others had been tested."
-    return "The test split was read once, after all training."
+    return "The model of each training run was evaluated once on the test split, after all training."
 
 
 def _get_modification_times(paths: list[Path]) -> list[float]:

@@ -23,12 +23,12 @@ def format_mean(ranking: Ranking, family: Family) -> str:
 
 
 def join_with_means(ranking: Ranking, families: tuple[Family, ...]) -> str:
-    """Returns the names with their means; of many families the first."""
+    """Returns the names with their means; of more than MAX_NAMES families the first three and the number of others."""
     return _join_first([f"{family.name} ({format_mean(ranking, family)})" for family in families])
 
 
 def join_family_names(families: tuple[Family, ...]) -> str:
-    """Returns the names; of many families the first."""
+    """Returns the names; of more than MAX_NAMES families the first three and the number of others."""
     return _join_first([family.name for family in families])
 
 
@@ -45,13 +45,13 @@ def format_mean_interval(ranking: Ranking, family: Family) -> str:
         return ""
     low, high, source = interval
     ends = format_interval(ranking.metric.key, low, high)
-    if source == "seeds":
-        return f" (all {len(family.values)} seeds alike)" if ends == DASH else f" (95 % interval {ends})"
+    if source == "seeds":  # a dash: both ends have the same text
+        return f" (the same for all {len(family.values)} seeds)" if ends == DASH else f" (95 % interval {ends})"
     return "" if ends == DASH else f" (95 % interval over the test examples {ends})"
 
 
 def format_size(ranking: Ranking, family: Family) -> str:
-    """Returns the parameters or the bytes of the weights, whichever is known of all leaders."""
+    """Returns the number of parameters if it is known of all leaders, or else the bytes of the weights file."""
     if ranking.size_key == "parameters":
         return f"{format_count(family.parameters)} parameters"
     return f"{format_bytes(family.weights)} of weights"

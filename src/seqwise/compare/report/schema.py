@@ -1,7 +1,8 @@
 """The report of a comparison as frozen dataclasses: the one schema of `report.json`, the page and the terminal table.
 
-`to_json` writes and `from_json` reads any dataclass. Keys of version 0.1 are accepted when reading, also in the results
-of jobs (`accept_old_key`). A number that does not exist, or is infinite, is None. This module computes nothing.
+`to_json` writes and `from_json` reads any dataclass. Keys of version 0.1 are accepted when reading (`accept_old_key`),
+also in the saved results of training, test and latency measurement (`compare/run/jobs.py`). A number that does not
+exist, or is infinite, is None. This module computes nothing.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ class LearningRateTrial:
     """A short training run with one of the learning rates of the search."""
 
     rate: Number
-    validation: Number
-    status: str
-    reason: str
+    validation: Number  # primary metric on the validation split
+    status: str  # done, failed (or not finished)
+    reason: str  # why it failed
     rate_text: str = ""
     validation_text: str = ""
 
@@ -85,17 +86,17 @@ class TrainingCost:
     tokens: float
     seconds: float
     updates: float
-    tokens_per_second: float
+    tokens_per_second: float  # mean tokens / mean seconds
 
 
 @dataclass(frozen=True)
 class CurvePoint:
     """One validation; `training_loss` is the mean training loss since the validation before."""
 
-    tokens: Number
-    seconds: Number
-    value: Number
-    loss: Number = None
+    tokens: Number  # trained on so far
+    seconds: Number  # of training so far
+    value: Number  # primary metric on the validation split
+    loss: Number = None  # on the validation split
     training_loss: Annotated[Number, accept_old_key("training_loss", "trained")] = None
 
 
@@ -119,29 +120,32 @@ class Family:
     low: Number  # 95 % interval of the mean over seeds
     high: Number
     parameters: int | None = None
-    # Fitted by counting, without a budget.
+    # Fitted by counting n-grams, without a budget. Such a family is ranked and tested, unlike `Report.baselines`.
     is_baseline: Annotated[bool, accept_old_key("is_baseline", "baseline")] = False
     learning_rate: Number = None
     lr_trials: Annotated[tuple[LearningRateTrial, ...], accept_old_key("lr_trials", "tries")] = ()
     values: tuple[SeedValue, ...] = ()
-    sampling: Range | None = None  # 95 % interval of the mean over resampled test examples
-    metrics: dict[str, Number] = field(default_factory=dict)
+    # 95 % bootstrap interval of the mean over the seeds; test examples are resampled.
+    sampling: Range | None = None
+    metrics: dict[str, Number] = field(default_factory=dict)  # all metrics on the test split, mean over the seeds
     training: TrainingCost | None = None
-    memory: Number = None  # bytes that training added
-    weights: Number = None  # bytes of the file of weights
-    latency: Annotated[Number, accept_old_key("latency", "answer")] = None  # median seconds of one prediction
-    latencies: Annotated[tuple[float, ...], accept_old_key("latencies", "answers")] = ()  # one per round
-    # To predict the whole test split in batches.
+    memory: Number = None  # peak of the bytes that training added, median over the seeds
+    weights: Number = None  # bytes of the weights file
+    latency: Annotated[Number, accept_old_key("latency", "answer")] = None  # median of `latencies`
+    # Median seconds of one prediction in each measurement round.
+    latencies: Annotated[tuple[float, ...], accept_old_key("latencies", "answers")] = ()
+    # To predict the whole test split in batches, median over the seeds.
     evaluation_seconds: Annotated[Number, _OLD_EVALUATION_SECONDS] = None
     curves: tuple[Curve, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
-    run: str | None = None  # folder of the run with the best validation, relative to the comparison
+    run: str | None = None  # folder of the run with the lowest validation objective, relative to the comparison
     rank: Rank = "failed"
-    text: dict[str, Any] = field(default_factory=dict)  # field → its number as text
+    text: dict[str, Any] = field(default_factory=dict)  # what is shown → its text; "metrics" is itself a mapping
 
     @property
     def interval(self) -> tuple[float, float, NoiseSource] | None:
-        """The interval of the mean over the seeds; with a single seed, over the test examples."""
+        """Low end, high end and source of the interval: of the mean over the seeds, or else (`sampling`) over the test
+        examples."""
         if self.low is not None and self.high is not None:
             return self.low, self.high, "seeds"
         sampling = self.sampling
@@ -151,7 +155,7 @@ class Family:
 
     @property
     def half_width(self) -> float | None:
-        """Half of the interval; None without one."""
+        """Half of the interval's width; None without an interval."""
         return None if self.interval is None else (self.interval[1] - self.interval[0]) / 2
 
 
@@ -164,7 +168,7 @@ class Pair:
 
     `p` is of this pair alone; `adjusted_p` is corrected for all pairs. `covers` names the sources of noise that are
     included in the interval and the p-values: with a single run of a family the noise of seeds is missing, and no
-    difference is called significant.
+    difference is called significant. An n-gram family is deterministic: its single run has no noise of seeds.
     `larger_noise` is the larger source, or the missing one: more seeds or more examples separate the families best.
     """
 
@@ -178,12 +182,13 @@ class Pair:
     significant: bool
     covers: IncludedNoise
     larger_noise: Annotated[NoiseSource, accept_old_key("larger_noise", "larger")]
+    # Significant: `adjusted_p` < 0.05. Probable: only `p` < 0.05, or a family was trained only once.
     outcome: Annotated[Significance, _RENAME_LEVEL] = "inconclusive"
     text: dict[str, str] = field(default_factory=dict)
 
     @property
     def half_width(self) -> float | None:
-        """Half of the interval; None without one."""
+        """Half of the interval's width; None without an interval."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
 
@@ -193,37 +198,37 @@ class TrialSummary:
 
     name: str
     family: str
-    kind: str
+    kind: str  # lr: learning-rate trial; train: training run of a seed
     seed: int
-    status: str
-    reason: str
+    status: str  # done, failed (or not finished)
+    reason: str  # why it failed
     rate: Number = None
     tokens: Number = None
     seconds: Number = None
     updates: Number = None
-    validation: Number = None
+    validation: Number = None  # primary metric on the validation split
     text: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a family predicted for an example, and the metric of that example; `values` are a forecast as numbers."""
+    """What a family predicted for an example, and its metric on that example."""
 
-    text: str
-    value: Number
+    text: str  # prediction of the first seed
+    value: Number  # metric, mean over the seeds
     value_text: str = ""
-    values: tuple[Number, ...] = ()
+    values: tuple[Number, ...] = ()  # the prediction as numbers, of a forecast
 
 
 @dataclass(frozen=True)
 class Example:
-    """A test example on which the families disagree; of a series also its values before and in the forecast."""
+    """A test example on which the families disagree."""
 
     input: str
     expected: str
-    answers: dict[str, Answer]
-    history: tuple[Number, ...] = ()
-    actual: tuple[Number, ...] = ()
+    answers: dict[str, Answer]  # by family
+    history: tuple[Number, ...] = ()  # of a series: the values before the forecast
+    actual: tuple[Number, ...] = ()  # of a series: the true values of the steps that are forecast
 
 
 # The report
@@ -239,7 +244,7 @@ class Metric:
     lower_is_better: bool
     example_unit: Annotated[str, accept_old_key("example_unit", "examples")] = ""  # what a test example is, plural
     num_examples: Annotated[int | None, accept_old_key("num_examples", "count")] = None
-    on: str = ""  # what was evaluated
+    on: str = ""  # which data was evaluated, in words
     warnings: Annotated[tuple[str, ...], accept_old_key("warnings", "remarks")] = ()
 
 
@@ -247,21 +252,21 @@ class Metric:
 class Rules:
     """The conditions that were equal for all families."""
 
-    budget: str
-    match: str
-    parameters: int | None
+    budget: str  # of each family per seed, with its unit
+    match: str  # what was made equal: parameters, time or tokens
+    parameters: int | None  # for which widths were solved; None: sizes were not matched
     seeds: tuple[int, ...]
     lr_trials: Annotated[int, accept_old_key("lr_trials", "tries")]
     lr_trial_budget: Annotated[str | None, accept_old_key("lr_trial_budget", "try")]
     training_budget: Annotated[str, accept_old_key("training_budget", "training")]
     sentences: tuple[str, ...]
-    tested: str = ""  # when the test split was read
+    tested: str = ""  # a sentence: when the models were evaluated on the test split
     parameters_text: str = ""
 
 
 @dataclass(frozen=True)
 class BaselineResult:
-    """The metric of a baseline, such as the most frequent label. It is neither ranked nor tested."""
+    """The metric of a baseline, such as the most frequent label; neither ranked nor part of the significance tests."""
 
     name: str
     value: Number
@@ -283,10 +288,11 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The best family, those close to it (`tied`) and those behind it (`unsure`), where neither is certainly worse.
+    """The best family, those close to it (`tied`) and those behind it (`unsure`), none of them significantly worse.
 
-    `fastest` and `smallest` are chosen among the best and the tied; None where the measurements do not decide. Of the
-    tied, those with exactly the mean of the best are `equal` to it. `solved`: the best has the best possible value.
+    `fastest` and `smallest` are chosen among the best and the tied; None where no family is clearly faster or smaller.
+    Of the tied, those with exactly the mean of the best are `equal` to it. `solved`: the best has the best possible
+    value.
     """
 
     best: str | None
@@ -312,7 +318,8 @@ class Report:
     about: tuple[str, ...]  # sentences about the data
     command: str
     unit: str  # what is counted as a token
-    machine: dict[str, Any]  # `environment.describe()`, and as text under "in_words"
+    # `environment.describe()` of the first trial; under "in_words" as text, of a cluster for all of its machines.
+    machine: dict[str, Any]
     rules: Rules
     metric: Metric
     families: tuple[Family, ...]

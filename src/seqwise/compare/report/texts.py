@@ -1,4 +1,4 @@
-"""Formats every number of a report in one place, so that the terminal, the page and the verdict print the same text."""
+"""Adds the numbers of a report as text, formatted in one place, so that the terminal and the page print the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from seqwise.compare.report.schema import Family, NoiseSource, Pair, Report, Tri
 
 
 def add_texts(report: Report) -> Report:
-    """Returns the report with the text fields of all entries filled in."""
+    """Returns the report with its numbers as text: `text`, `rate_text`, `value_text`, …; not those of the verdict."""
     metric = report.metric.key
     spreads = {family.name: family.half_width for family in report.families}
     best_spread = next(iter(spreads.values()), None)
@@ -93,7 +93,7 @@ def _format_interval(metric: str, low: float | None, high: float | None, source:
     if low is None or high is None:
         return DASH
     ends = format_interval(metric, low, high)
-    return f"all {source} alike" if ends == DASH else ends
+    return f"the same for all {source}" if ends == DASH else ends
 
 
 def _format_pair(metric: str, pair: Pair) -> dict[str, str]:

@@ -46,7 +46,7 @@ function makeRateChart(some) {
 
 function makeLearningRates() {
   const some = families.filter((family) => (family.lr_trials ?? []).length > 0);
-  if (some.length === 0) return makeNote("There was no learning-rate search: each family used its default rate.");
+  if (some.length === 0) return makeNote("There was no learning-rate search: each family has its default rate, or the rate that was set.");
   const head = make("tr", {}, makeHeading("Family"), ...Array.from({ length: NUM_RATES }, (_, at) => makeHeading(`Rate ${at + 1}`, { class: "number" })));
   const rows = some.map((family) => make("tr", {}, makeRowHead(family.name),
     ...Array.from({ length: NUM_RATES }, (_, at) => makeRateCell(family, family.lr_trials[at], at))));

@@ -31,7 +31,7 @@ function makeSharedAxis() {
 // Mean, interval, and a faint dot for each seed.
 function drawIntervalChart(family, axis, ticks) {
   const middle = INTERVAL_CHART.height / 2, range = getInterval(family), { colour } = getStyle(family.name);
-  const description = !range ? "" : family.text.interval.startsWith("all ") ? ", " + family.text.interval
+  const description = !range ? "" : family.text.interval.startsWith("the same ") ? ", " + family.text.interval
     : `, 95 % interval over the ${range.source} ${family.text.interval}`;
   const svg = draw("svg", { class: "chart", "data-chart": "interval", "data-family": family.name, role: "img",
     viewBox: `0 0 ${INTERVAL_CHART.width} ${INTERVAL_CHART.height}`, "aria-label": `${family.name}: ${family.text.mean}${description}` });

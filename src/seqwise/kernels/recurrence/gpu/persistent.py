@@ -6,6 +6,8 @@
 
 One or two directions run at the same time. `is_faster_than_cudnn` says where the kernels are faster; whether
 the machine has what they need is checked in `availability.py`. This module knows nothing of layers.
+
+Shapes: B sequences, T steps, N packed rows (`layout.py`), D input features, U units and G gates.
 """
 
 from __future__ import annotations
@@ -38,10 +40,11 @@ def get_scan(spec: CellSpec) -> Scan:
     if spec.name == "lstm":
         return cell_scans.LSTMScan(spec.layer_norm)
     scan_class = cell_scans.GRUScan
-    if spec.layer_norm:
+    if spec.layer_norm:  # its reset gate acts after the recurrent product
         scan_class = cell_scans.LayerNormGRUScan
     elif spec.reset == "before":
         scan_class = cell_scans.ResetBeforeGRUScan
+    # A compile-time constant of the kernels: h = (1 − z) h + z n instead of z h + (1 − z) n.
     return scan_class(spec.layer_norm, UPDATE_REPLACES=spec.update == "replaces")
 
 
@@ -68,13 +71,13 @@ def prepare_inputs(x: Tensor, directions: Sequence[Direction], packing: Sequence
     dtype = get_scan_dtype(x)
     x = packing.pack(x) if packing.is_padded else to_time_first(x).flatten(0, 1)
     all_states = zip(*(direction.state for direction in directions))
-    states = [_stack([state.to(dtype) for state in pair], 1) for pair in all_states]
+    states = [_stack([state.to(dtype) for state in by_direction], 1) for by_direction in all_states]
     all_parameters = zip(*(direction.vector_parameters for direction in directions), strict=True)
     project = partial(_project, x, [direction.project for direction in directions], dtype)
     return ScanInputs(
         project(),
         _stack([direction.weight_hidden.to(dtype) for direction in directions], 0),
-        [_stack(list(pair), 0) for pair in all_parameters],
+        [_stack(list(by_direction), 0) for by_direction in all_parameters],
         [packing.sort(state) if packing.is_padded else state for state in states],
         PackedLayout.from_packing(packing, tuple(direction.reverse for direction in directions)),
         recompute_gates=project,
@@ -87,6 +90,7 @@ def run_scan(
     """Returns the outputs (B, T, directions · U), zero in the padding; for each direction the final state, after each
     sequence's last step; and with `should_record`, for each direction, the activations (B, T, …) by name."""
     outputs, final_states, stacked_activations = get_scan(spec).run(inputs, should_record)
+    # (N, directions, U), or (T, B, directions, U) without padding → (B, T, directions · U)
     batch_outputs = packing.unpack(outputs.flatten(1)) if packing.is_padded else outputs.flatten(2).transpose(0, 1)
     final_states = tuple(packing.unsort(state) for state in final_states)
     directions = range(len(inputs.layout.reverse))
@@ -99,18 +103,19 @@ def run_scan(
 def verify_backward_launch(spec: CellSpec, inputs: ScanInputs) -> None:
     """Runs one step forward and backward, the first time that gradients are needed for a shape, so that a backward
     kernel that this machine cannot launch is found while another backend can still be used."""
-    gates, weight_hidden, parameters, states, layout, _ = inputs
-    units = weight_hidden.shape[-1]
-    tiling = _get_tiling(spec, layout.batch_size, gates.dtype, gates.device, units, len(layout.reverse))
-    key = spec, units, tiling, layout.has_lengths, gates.dtype, gates.device, choose_precision(gates.dtype)
-    if key in _verified_launches or not needs_grad(gates, weight_hidden, *parameters, *states):
+    projected, weight_hidden, parameters, states, layout, _ = inputs  # projected: W x + b, (N, directions, G·U)
+    units, dtype, device = weight_hidden.shape[-1], projected.dtype, projected.device
+    tiling = _get_tiling(spec, layout.batch_size, dtype, device, units, len(layout.reverse))
+    key = spec, units, tiling, layout.has_lengths, dtype, device, choose_precision(dtype)
+    if key in _verified_launches or not needs_grad(projected, weight_hidden, *parameters, *states):
         return
     with torch.enable_grad():
-        step_gates = gates.new_zeros(layout.batch_size, *gates.shape[1:], requires_grad=True)
+        step = projected.new_zeros(layout.batch_size, *projected.shape[1:], requires_grad=True)
         parameters, states = ([tensor.detach() for tensor in tensors] for tensors in (parameters, states))
-        step_inputs = ScanInputs(step_gates.clone(), weight_hidden.detach(), parameters, states, layout.with_one_step())
+        # A copy, since the kernel overwrites the projected inputs by the gates.
+        step_inputs = ScanInputs(step.clone(), weight_hidden.detach(), parameters, states, layout.with_one_step())
         outputs, *_ = get_scan(spec).run(step_inputs)
-        torch.autograd.grad(outputs, step_gates, torch.zeros_like(outputs))
+        torch.autograd.grad(outputs, step, torch.zeros_like(outputs))
     _verified_launches.add(key)
 
 
@@ -136,8 +141,8 @@ def _project(x: Tensor, projections: Sequence[Callable[[Tensor], Tensor]], dtype
 
 
 class _ProjectInputs(torch.autograd.Function):
-    """W x + b, (N, G·U), of x (N, D), weight (G·U, D) and bias (G·U,), whose gradient needs little memory. All have one
-    dtype.
+    """W x + b, (N, R), of x (N, D), weight (R, D) and bias (R,), whose gradient needs little memory. All have one
+    dtype. The rows of the weight are those of all directions: R = directions · G·U.
 
     PyTorch's sum over all steps allocates a workspace of 138 MB on an H200, whatever their number. In 16 bits a
     product with ones is as accurate as the product that gives the gradient of the weight. In float32 the gradients
@@ -165,5 +170,5 @@ def _get_tiling(
     spec: CellSpec, batch_size: int, dtype: torch.dtype, device: torch.device, units: int, directions: int
 ) -> Tiling | None:
     """Returns the tiling of a cell's kernels; None if they cannot run."""
-    sizes = units, get_scan(spec).own_units, batch_size, directions, dtype.itemsize
-    return choose_tiling(*sizes, device, choose_precision(dtype))
+    own_units, precision = get_scan(spec).own_units, choose_precision(dtype)
+    return choose_tiling(units, own_units, batch_size, directions, dtype.itemsize, device, precision)
