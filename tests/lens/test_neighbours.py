@@ -13,12 +13,13 @@ from seqwise.lens.embeddings import build_vocabulary, encode_word, list_vocabula
 from seqwise.lens.neighbour_figures import draw_table
 from seqwise.lens.neighbours import (
     choose_close_words,
-    compute_chance_limit,
+    compute_chance_limits,
     list_nearest,
     measure_neighbours,
     measure_random_pairs,
     neighbours,
 )
+from seqwise.lens.occurrences import normalize_rows
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.vectors.keyed import KeyedVectors
 
@@ -150,12 +151,12 @@ def test_the_nearest_of_random_vectors_are_due_to_chance_and_a_true_neighbour_is
     assert 0.01 < np.mean(exceeding) < 0.1, "by definition 5 % of words"
 
 
-def test_a_few_close_words_do_not_change_the_limit_of_chance():
-    cosines = np.random.default_rng(1).normal(scale=0.1, size=1000)
-    limit = compute_chance_limit(cosines)
-    assert limit == pytest.approx(0.1 * 3.88, rel=0.1)  # the standard normal quantile at 0.95 ** (1 / 1000)
-    assert compute_chance_limit(np.append(cosines, [0.9] * 10)) == pytest.approx(limit, rel=0.05)
-    assert np.isnan(compute_chance_limit(np.array([0.5])))
+def test_the_limit_of_chance_is_a_cosine_also_where_all_words_lie_on_one_axis():
+    rng = np.random.default_rng(1)
+    matrix = rng.normal(size=(300, 8)) * 0.1
+    matrix[:, 0] = rng.choice([-1.0, 1.0], size=300)  # as in a classifier of two classes
+    limits = compute_chance_limits(normalize_rows(matrix), range(10))
+    assert ((limits > 0.95) & (limits <= 1.0)).all()
 
 
 def test_more_neighbours_than_words_are_all_words_with_a_remark(small_run):

@@ -35,6 +35,7 @@ from seqwise.vectors.evaluation import compute_ranks
 
 BASELINES = ("mean", "zero")
 MAX_BARS = 20  # positions in the bar chart: those that contribute most
+MIN_CONTRIBUTION = 1e-6  # in nats, or relative to a value; smaller ones are rounding errors
 SATURATED = -0.01  # log-probability of an answer above which gradients say little
 NUM_NAMED = 3  # positions that the summary names
 METHODS = {
@@ -186,7 +187,10 @@ def describe(answer: ScoredAnswer, data: dict[str, Any], integrated: IntegratedG
     named = ", ".join(f"{data['tokens'][at]!r} ({integrated.contributions[at]:+.3g})" for at in order)
     points = f"{integrated.num_points} points, baseline: {data['baseline']}"
     exact = f"The contributions sum to the change from the baseline, up to {integrated.error:.2%} ({points})."
-    if integrated.error > TOLERANCE:
+    smallest = MIN_CONTRIBUTION * abs(data["score"]) if answer.is_value else MIN_CONTRIBUTION
+    if np.abs(integrated.contributions).max(initial=0.0) < smallest:
+        exact = "All contributions are below the precision of the numbers: this answer does not depend on the input."
+    elif integrated.error > TOLERANCE:
         exact = (
             f"Their sum is wrong by {integrated.error:.1%} even with {points}: the answer is not smooth between them, "
             "so rely on leave-one-out."

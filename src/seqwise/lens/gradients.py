@@ -145,11 +145,10 @@ def compute_half_life(norms: np.ndarray) -> float:
 
 def describe(name: str, layer: RecurrentLayer, exponent: float, half_life: float) -> str:
     """Returns a sentence about the growth of perturbations in a layer."""
+    growth = f"largest Lyapunov exponent {exponent:+.3f} nats per token"
     if math.isinf(half_life):
-        growth = f"largest Lyapunov exponent {exponent:+.3f} nats per token"
         return f"{name}, {layer.label}: gradients do not vanish over this text ({growth})."
-    persistent = f"every {math.log(2) / -exponent:.1f} tokens" if exponent < 0 else "not at all"
     return (
-        f"{name}, {layer.label}: ‖∂h_T/∂h_k‖ halves every {half_life:.1f} tokens on average, its most persistent "
-        f"direction {persistent} (largest Lyapunov exponent {exponent:+.3f} nats per token)."
+        f"{name}, {layer.label}: by a straight line through its logarithm, ‖∂h_T/∂h_k‖ halves every {half_life:.1f} "
+        f"tokens ({growth})."
     )

@@ -9,7 +9,6 @@ are close as inputs if the model treats them alike, as outputs if it predicts th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -29,8 +28,7 @@ NUM_FREQUENT = 500  # most frequent words, of which they are chosen
 MIN_LETTERS = (4, 2, 1)  # of a word that is chosen: the first number for which there are enough words
 NUM_PAIRS = 5_000  # random pairs with which cosines are compared
 NUM_COMPARED = 2_000  # most frequent words, to which these pairs belong: rare words have hardly been trained
-CHANCE = 0.05  # probability that the nearest of all words exceeds the limit if their directions are random
-NORMAL_MAD = NormalDist().inv_cdf(0.75)  # median absolute deviation of a standard normal distribution
+NUM_DRAWS = 19  # of a random vocabulary, so that the largest cosine of one more exceeds all of them in 5 % of cases
 
 
 def explain_inapplicable(subject: Subject) -> str | None:
@@ -143,28 +141,30 @@ def measure_neighbours(vocabularies: Sequence[Vocabulary], words: dict[str, list
 
 def list_nearest(vectors: KeyedVectors, tokens: Sequence[str], top: int) -> dict[str, dict[str, Any]]:
     """Returns the nearest words of each token, with their cosines, and which cosine may be due to chance."""
-    units, results = normalize_rows(vectors.matrix), {}
-    for token in tokens:
-        found, row = vectors.nearest(token, n=top), vectors.index(token)
-        results[token] = {
-            "words": [each.word for each in found],
-            "cosines": np.array([each.score for each in found]),
-            "limit": compute_chance_limit(np.delete(units @ units[row], row)),
-        }
+    limits = compute_chance_limits(normalize_rows(vectors.matrix), [vectors.index(token) for token in tokens])
+    results = {}
+    for token, limit in zip(tokens, limits):
+        found = vectors.nearest(token, n=top)
+        cosines = np.array([each.score for each in found])
+        results[token] = {"words": [each.word for each in found], "cosines": cosines, "limit": float(limit)}
     return results
 
 
-def compute_chance_limit(cosines: np.ndarray) -> float:
-    """Returns what the largest of N cosines exceeds with the probability CHANCE, if all are of one normal distribution.
+def compute_chance_limits(units: np.ndarray, rows: Sequence[int]) -> np.ndarray:
+    """Returns, for rows of unit vectors (N, D), the cosine that the nearest of N random words exceeds in 5 % of cases.
 
-    Its mean and deviation are estimated by the median and the median absolute deviation of a word's cosines with all
-    others (N,), on which a few true neighbours have no influence.
+    Random words have the coordinates of all words on the principal axes, each axis shuffled separately: they vary as
+    much in every direction, but have nothing in common. The limit is the largest of NUM_DRAWS draws, which one more
+    draw exceeds with the probability 1 / (NUM_DRAWS + 1).
     """
-    if len(cosines) < 2:
-        return np.nan
-    centre = float(np.median(cosines))
-    deviation = float(np.median(np.abs(cosines - centre))) / NORMAL_MAD
-    return centre + deviation * NormalDist().inv_cdf((1 - CHANCE) ** (1 / len(cosines)))
+    mean = units.mean(axis=0)
+    axes = np.linalg.eigh((units - mean).T @ (units - mean))[1]
+    coordinates, mean, words = (units - mean) @ axes, mean @ axes, units[list(rows)] @ axes
+    rng, limits = np.random.default_rng(0), np.full(len(rows), -1.0)
+    for _ in range(NUM_DRAWS):
+        random_words = normalize_rows(rng.permuted(coordinates, axis=0) + mean)
+        limits = np.maximum(limits, (random_words @ words.T).max(axis=0))
+    return limits
 
 
 def measure_random_pairs(vectors: KeyedVectors, ranked: Sequence[str]) -> dict[str, float]:

@@ -90,7 +90,8 @@ def read_texts(trained: TrainedModel, progress: ProgressCallback = no_progress) 
 def compute_word_vectors(trained: TrainedModel, sentences: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
     """Returns the unit vectors (N, D) in the last layer of the first occurrence of each word in its sentences.
 
-    Words outside the vocabulary are left out: they are all read as one token.
+    Words outside the vocabulary are left out, since they are all read as one token; so are words that are read as
+    different tokens, such as "inc" and "inc.", which have different static vectors.
     """
     encoder, unknown = trained.contextual, trained.run.preprocessor.tokenizer.unknown
     texts = list(dict.fromkeys(text for each in sentences.values() for text in each))
@@ -103,8 +104,8 @@ def compute_word_vectors(trained: TrainedModel, sentences: Mapping[str, Sequence
         ]
         first = {each.sentence: each for each in reversed(occurrences)}
         masks = [find_tokens(tokens[text], first[index]) for index, text in enumerate(own)]
-        is_known = all(unknown not in tokens[text].ids[mask] for text, mask in zip(own, masks) if len(tokens[text].ids))
-        if is_known:
+        ids = {tuple(tokens[text].ids[mask].tolist()) for text, mask in zip(own, masks)}
+        if len(ids) == 1 and unknown not in next(iter(ids)):
             rows = [matrices[text][mask].mean(axis=0) for text, mask in zip(own, masks)]
             vectors[word] = normalize_rows(np.stack(rows))
     return vectors

@@ -70,7 +70,7 @@ def states(
     model: a trained run; or a module with tensors (B, T, …) instead of texts
     texts: a text or several; without, validation texts, of a classifier with one point per text (the pooled state)
     colour: "label" (tags of a tagger, labels of a classifier), "token" or "time" (the position in the text); by default
-        labels if they are known, the time in a single text, otherwise tokens
+        labels if they are known, the time in a single text or where tokens hardly repeat, otherwise tokens
     data: other data than that of the run; its validation split is used
 
     `data`: `points` (N, 2), `states` (N, units), `tokens`, `labels`, `times`, `texts` (index of each point's text),
@@ -243,7 +243,8 @@ def choose_colour(points: StatePoints, colour: Colour | None) -> Colour:
     """Returns what the colours show; raises an error for labels that are not known."""
     has_labels = len(points.labels) == len(points.states) and any(points.labels)
     if colour is None:
-        return "label" if has_labels else "time" if len(set(points.texts)) == 1 else "token"
+        has_repeats = 2 * len(set(points.tokens)) <= len(points.tokens)  # the times of a series are all different
+        return "label" if has_labels else "token" if has_repeats and len(set(points.texts)) > 1 else "time"
     if colour not in ("token", "label", "time"):
         raise UsageError(f"there is no colour {colour!r}.", fix="Choose token, label or time.")
     if colour == "label" and not has_labels:

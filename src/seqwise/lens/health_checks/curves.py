@@ -9,6 +9,7 @@ import numpy as np
 
 from seqwise.budget import Budget
 from seqwise.lens.health_checks.evidence import CheckResult, RunEvidence, to_sentence
+from seqwise.lens.live import find_reason_to_stop
 from seqwise.page.figures import Finding
 from seqwise.training.checkpoints import get_resume_command
 from seqwise.training.health_curve_rules import CURVE_RULES
@@ -21,18 +22,20 @@ TOO_HIGH_RATIO, TOO_LOW_RATIO = 0.1, 1e-7  # of an update to the weights of a la
 
 def check_progress(evidence: RunEvidence) -> CheckResult:
     """Notes a run that has not ended: it is training, or was interrupted."""
-    curve = evidence.curve
-    if not len(curve.steps):
-        text = "The run has no logged update yet."
-        return [Finding(text=text, severity="note", command=get_resume_command(evidence.trained.run.folder))]
+    curve, run = evidence.curve, evidence.trained.run
     if curve.ended:
         return []
+    is_trained = not find_reason_to_stop(run)  # now, by another process
+    command = f"seqwise inspect {run.folder} --view training --watch" if is_trained else get_resume_command(run.folder)
+    if not len(curve.steps):
+        return [Finding(text="The run has no logged update yet.", severity="note", command=command)]
+    state = "is still being trained" if is_trained else "has not ended"
     return [
         Finding(
-            text=f"The run has not ended: {curve.progress:.0%} of its budget is spent.",
+            text=f"The run {state}: {curve.progress:.0%} of its budget is spent.",
             severity="note",
             evidence=f"last logged update {curve.num_updates:,}; the checks judge what there is so far",
-            command=get_resume_command(evidence.trained.run.folder),
+            command=command,
         )
     ]
 
