@@ -118,7 +118,10 @@ def test_views_are_listed_with_a_command_or_a_reason(seqwise_command, trained_ru
         (("--layer", "1"), "--layer needs a view"),
         (("--out", "view.png"), "--out needs a view"),
         (("--figure", "1"), "--figure needs a view"),
+        (("--figure", "0", "--view", "gates"), "figures are counted from 1; received --figure 0."),
         (("another text", "--view", "gates"), "expected one text"),
+        (("--view", "gates", "another text"), "expected one text"),
+        (("--view", "cost"), f"the view cost reads no text; received {TEXT!r}."),
     ],
 )
 def test_wrong_arguments_are_one_clear_message(seqwise_command, trained_run, arguments, problem):
@@ -127,6 +130,32 @@ def test_wrong_arguments_are_one_clear_message(seqwise_command, trained_run, arg
     assert problem in result.err
     assert "Traceback" not in result.err
     assert not result.out
+
+
+def test_the_text_may_follow_the_options(seqwise_command, trained_run):
+    run = trained_run("lstm", "words")
+    before = seqwise_command("inspect", run, TEXT, "--view", "gates", "--layer", "1")
+    assert seqwise_command("inspect", run, "--view", "gates", TEXT, "--layer", "1") == before
+    result = seqwise_command("inspect", run, "--view", "cost", TEXT)
+    assert f"the view cost reads no text; received {TEXT!r}." in result.err
+
+
+def test_several_runs_have_the_views_of_all_and_of_each(seqwise_command, trained_run):
+    lstm, gru, transformer = (trained_run(name, "words") for name in ("lstm", "gru", "transformer"))
+    result = seqwise_command("inspect", transformer, lstm, gru, TEXT)
+    together, _, single = result.out.partition("views of one run:")
+    assert together.startswith("views of several runs:")
+    assert f"seqwise inspect {transformer} {lstm} {gru} --view cost\n" in together
+    assert f"seqwise inspect {lstm} {gru} '{TEXT}' --view gradients\n" in together
+    assert f"seqwise inspect {lstm} '{TEXT}' --view gates\n" in single
+    assert f"seqwise inspect {transformer} '{TEXT}' --view attention\n" in single
+
+
+def test_a_folder_of_runs_names_them(seqwise_command, trained_run, tmp_path: Path):
+    shutil.copytree(trained_run("lstm", "words"), tmp_path / "first")
+    result = seqwise_command("inspect", tmp_path)
+    assert result.status == 2
+    assert f"{tmp_path} is not a run, but a folder of runs.\nName one of them: {tmp_path / 'first'}" in result.err
 
 
 def test_empty_text_is_an_error(seqwise_command, trained_run):
@@ -165,6 +194,8 @@ def test_a_run_without_weights_says_that_they_come_with_the_first_validation(
     assert result.status == 2
     assert "has no weights yet" in result.err
     assert "Wait for it if the run is training" in result.err
+    assert f"seqwise inspect {run} --view training\n" in result.err
+    assert seqwise_command("inspect", run, "--view", "training").status == 0
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])

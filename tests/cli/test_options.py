@@ -134,6 +134,7 @@ def test_options_are_listed_by_name_and_switches_in_both_forms():
         (["--json"], "DATA is missing: File or folder."),
         (["a", "--on-empty"], "--on-empty: a value is missing."),
         (["a", "--model", "lstn"], "--model: expected one of rnn, lstm; received 'lstn'. Perhaps you meant 'lstm'."),
+        (["a", "--model", "xyzzy"], "--model: expected one of rnn, lstm; received 'xyzzy'."),
         (["a", "--training.batch-size=many"], "--training.batch-size: expected INT; received 'many'."),
         (["a", "--window", "wide"], "--window: expected INT|{full}; received 'wide'."),
     ],

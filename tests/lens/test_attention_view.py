@@ -138,6 +138,13 @@ def test_the_grid_shows_the_recorded_weights_of_all_heads():
         np.testing.assert_array_equal(panel.values, expected)
 
 
+def test_heads_without_a_role_are_counted_last(monkeypatch: pytest.MonkeyPatch):
+    roles = iter(["other", "other", "other", "first token"])
+    monkeypatch.setattr("seqwise.lens.heads.choose_role", lambda *_, **__: next(roles))
+    (sentence,) = (each for each in attention(build_transformer(), draw(1, 6, 8)).summary if "Roles" in each)
+    assert sentence.startswith("Roles in self-attention: first token 1 (encoder, layer 2, head 2), other 3 (")
+
+
 @pytest.mark.parametrize("positions", ["rotary", "sinusoidal"])
 def test_a_weight_computed_step_by_step_is_the_recorded_one(positions: str):
     model, x = build_transformer(transformer={"positions": positions}), draw(1, 6, 8)
@@ -220,8 +227,8 @@ def test_words_of_a_caption_are_shown_over_the_image(monkeypatch: pytest.MonkeyP
         ({"layer": 3}, "there is no attention layer 3"),
         ({"layer": 1, "head": 3}, "encoder, layer 1 has no head 3"),
         ({"layer": 1, "head": 0}, "has no head 0"),
-        ({"head": 1}, "belongs to one layer"),
-        ({"layer": 1, "query": 1}, "belongs to one head"),
+        ({"head": 1}, "the layer is missing: each layer has its own heads"),
+        ({"layer": 1, "query": 1}, "the head is missing: each head has its own weights"),
         ({"layer": 1, "head": 1, "key": 1}, "compared with a query"),
         ({"layer": 1, "head": 1, "query": 6}, "no query at position 6"),
     ],

@@ -210,6 +210,13 @@ def test_several_models_share_charts_and_are_compared():
     np.testing.assert_array_equal(steps.series[1].y, [12] * 4)
 
 
+def test_several_models_have_numbers_at_one_length():
+    short = nn.Sequential(LearnedPositions(16, 20), build_encoder(16))
+    view = cost([build_encoder(16), short], max_length=64, measure=False)
+    assert [values["length"] for values in view.data.values()] == [20, 20]
+    assert [row[1] for row in view.figures[-1].rows] == [20, 20]
+
+
 def test_the_model_with_the_fewest_operations_is_named_for_short_and_long_sequences():
     window = nn.Sequential(nn.Linear(16, 200), nn.Linear(200, 16))  # 12,800 operations per token
     view = cost([window, build_encoder(16, depth=1)], max_length=1024, measure=False)  # 6,144 + 64 M
@@ -262,7 +269,7 @@ def test_bad_arguments_are_errors(small_run):
         cost(build_encoder(), max_length=2)
     with pytest.raises(UsageError, match="has no layer whose operations are known"):
         cost(nn.ReLU())
-    with pytest.raises(UsageError, match="NGramModel"):
+    with pytest.raises(UsageError, match="an n-gram model looks up counts"):
         cost(small_run("language", "ngram"))
 
 

@@ -258,6 +258,7 @@ def test_looking_at_the_search_changes_nothing(small_run):
         ("translate", {"beam": 0}, "the beam must be at least 1"),
         ("translate", {"seed": 1}, "a seed has no effect"),
         ("translate", {"greedy": True, "beam": 3}, "greedy search has a beam of 1"),
+        ("language", {"greedy": True, "beam": 3}, "out, or pass --greedy instead"),
     ],
 )
 def test_what_cannot_be_shown_is_an_error(small_run, task, arguments, problem):

@@ -47,7 +47,9 @@ def test_the_time_constant_is_the_inverse_of_what_a_step_forgets(cell_class, gat
         cell.weight_input.zero_()
         cell.weight_hidden.zero_()
         cell.bias[4:8] = torch.logit(torch.tensor(gate))  # of the update gate
-    np.testing.assert_allclose(gates(Recurrent(cell), x).data["layer 1"]["time_constant"], 4.0, rtol=1e-5)
+    view = gates(Recurrent(cell), x)
+    np.testing.assert_allclose(view.data["layer 1"]["time_constant"], 4.0, rtol=1e-5)
+    assert "1 / (1 − geometric mean of the " in view.figures[-1].value_label
 
 
 def test_stored_and_exposed_values_of_an_lstm_differ_by_the_output_gate(x: torch.Tensor):

@@ -266,7 +266,9 @@ def test_a_classifier_reads_the_end_of_each_text(small_run):
 @pytest.mark.parametrize("family", ["lstm", "feedforward", "transformer"])
 def test_a_tagger_sees_n_words_on_each_side(small_run, family: str):
     trained = small_run("tag", family)
-    (values,) = horizon(trained, num_targets=10_000).data.values()
+    view = horizon(trained, num_targets=10_000)
+    assert "with the word alone." in view.summary[0]
+    (values,) = view.data.values()
     examples = trained.task.inspect_split(trained.bundle, trained.run.metadata.data, "valid", 10_000)
     expected = []
     with torch.no_grad():

@@ -186,7 +186,7 @@ def test_a_layer_can_be_named(small_run):
         ("one sentence", {}, "at least two sentences"),
         ([RIVER, MONEY], {"layer": 7}, "there is no layer 7"),
         ([RIVER, MONEY], {"layer": "last"}, "there is no layer last"),
-        (None, {"word": "model"}, "the sentences are missing"),
+        (None, {"word": "model"}, "the sentences are missing: --word needs sentences"),
         (["the model " * 20, "the model"], {"word": "model"}, "sentence 1 has 40 tokens; the model reads at most"),
     ],
 )

@@ -144,6 +144,16 @@ def test_a_span_finds_the_planted_unit_and_all_planted_spans(planted: TrainedMod
     assert len(expected) > 20
     assert found == {(one.text, one.start, one.end) for one in expected}
     assert view.summary[0].startswith("1 unit is active at every token of the span")
+    assert view.title.startswith("Units active in “" + "“ small dog we see tree”")
+    assert view.figures[0].value_label == "1 where the unit is active"
+    assert view.figures[0].details[0] == "0 of 1 unit"
+
+
+def test_a_span_of_characters_is_named_without_spaces_between_them(book: Path, tmp_path: Path):
+    settings = {"text.tokenizer": "characters", "network.width": 8, "network.depth": 1, "device": "cpu"}
+    run = seqwise.train(str(book), task="language", model="gru", budget="100-tokens", settings=settings,
+                        out=tmp_path / "run")  # fmt: skip
+    assert units(run, "the old model reads", span="old model").title.startswith("Units active in “old model”")
 
 
 def test_random_units_have_no_correlation_on_held_out_texts():

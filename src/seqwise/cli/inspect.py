@@ -54,6 +54,7 @@ class Inspect:
         tyro.conf.arg(metavar="RUN [RUN …] [TEXT …]", help_behavior_hint=""),
     ] = ()
     """Run folders, or folders of comparisons, whose best run is used; then the text."""
+    rest: ClassVar = "inputs"
     main_options: ClassVar = ("view", "layer", "head", "unit", "answer", "data", "figure", "out", "device", "json")
 
     view: Annotated[Literal[tuple(VIEWS)] | None, UNSET, VIEW_OPTION] = None  # type: ignore[valid-type]
@@ -130,7 +131,7 @@ def main(argv: Sequence[str]) -> int:
     _check_arguments(args, folders, texts, typed)
     runs = [load_model("inspect", Path(folder), (), args.device) for folder in folders]
     if args.view is None:
-        return _list_views(runs[0], _read_texts(runs[0], texts), [folders[0], *texts], args.json)
+        return _list_views(runs, folders, texts, args.json)
     signature = Signature.of(args.view)
     inputs: list[Any] = [runs if signature.takes_runs else runs[0]]
     if signature.takes_text:
@@ -208,6 +209,8 @@ def _check_arguments(args: Inspect, folders: Sequence[str], texts: Sequence[str]
         from seqwise.lens.view import SUFFIXES
 
         check_output_path(args.out, SUFFIXES)
+    if args.figure is not None and args.figure < 1:
+        raise UsageError(f"figures are counted from 1; received --figure {args.figure}.")
     signature = Signature.of(args.view)
     if texts and not signature.takes_text:
         problem = f"the view {args.view} reads no text; received {texts[0]!r}."
@@ -264,30 +267,52 @@ def _name_example(runs: Sequence[TrainedModel]) -> None:
 # The list of views
 
 
-def _list_views(trained: TrainedModel, texts: Sequence[str] | None, arguments: Sequence[str], as_json: bool) -> int:
-    """Prints the views that apply to a run with their commands, and those that do not with the reason."""
-    subject = _open_subject(trained, texts[0] if texts else None)
-    rows: list[dict[str, Any]] = []
-    for name, (module, description) in VIEWS.items():
-        reason = import_module(module).explain_inapplicable(subject)
-        signature = Signature.of(name)
-        # The run, and the text if one text is enough for the view: not if it reads several, or the data of the run.
-        words = arguments[: 2 if signature.takes_text and not {"texts", "data"} & {*signature.names} else 1]
-        command = shlex.join(["seqwise", "inspect", *words, "--view", name]) if reason is None else None
-        rows.append({"view": name, "description": description, "command": command, "reason": reason})
+def _list_views(runs: Sequence[TrainedModel], folders: Sequence[str], texts: Sequence[str], as_json: bool) -> int:
+    """Prints the views that apply to runs with their commands, and those that do not with the reason."""
+    read = _read_texts(runs[0], texts)
+    subjects = [_open_subject(trained, read[0] if read else None) for trained in runs]
+    rows = [_describe_view(name, subjects, folders, texts) for name in VIEWS]
     if as_json:
         console.print_json(rows)
         return 0
-    for row in rows:
-        if row["command"] is not None:
-            console.write(f"{row['view']}: {row['description']}")
-            console.write(f"  {row['command']}")
+    applicable = [row for row in rows if row["command"] is not None]
+    if len(runs) > 1:
+        _print_commands("views of several runs:", [row for row in applicable if len(row["runs"]) > 1])
+        _print_commands("\nviews of one run:", [row for row in applicable if len(row["runs"]) == 1])
+    else:
+        _print_commands("", applicable)
     missing = [row for row in rows if row["command"] is None]
     if missing:
-        console.write("\nnot for this run:")
+        console.write(f"\nnot for {'this run' if len(runs) == 1 else 'these runs'}:")
         for row in missing:
             console.write(f"  {row['view']}: {row['reason']}")
     return 0
+
+
+def _describe_view(
+    name: str, subjects: Sequence[Subject], folders: Sequence[str], texts: Sequence[str]
+) -> dict[str, Any]:
+    """Returns a view with the command for the runs that it applies to, or with the reason why it applies to none."""
+    module, description = VIEWS[name]
+    signature = Signature.of(name)
+    reasons = [import_module(module).explain_inapplicable(subject) for subject in subjects]
+    suitable = [folder for folder, reason in zip(folders, reasons) if reason is None]
+    suitable = suitable if signature.takes_runs else suitable[:1]
+    # The text, if one text is enough for the view: not if it reads several, or the data of the run.
+    takes_one_text = signature.takes_text and not {"texts", "data"} & {*signature.names}
+    words = [*suitable, *(texts[:1] if takes_one_text else ())]
+    command = shlex.join(["seqwise", "inspect", *words, "--view", name]) if suitable else None
+    reason = None if suitable else reasons[0]
+    return {"view": name, "description": description, "runs": suitable, "command": command, "reason": reason}
+
+
+def _print_commands(heading: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Prints views with their commands below a heading."""
+    if heading and rows:
+        console.write(heading)
+    for row in rows:
+        console.write(f"{row['view']}: {row['description']}")
+        console.write(f"  {row['command']}")
 
 
 def _open_subject(trained: TrainedModel, text: str | None) -> Subject:

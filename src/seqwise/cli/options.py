@@ -26,7 +26,7 @@ from seqwise.applicability import reset_unused
 from seqwise.cli.console import warn, write
 from seqwise.cli.help_page import PAGE_WIDTH, format_examples, format_help
 from seqwise.config import RENAMED_SETTINGS, Settings, describe_errors, load_settings
-from seqwise.errors import UsageError, suggest
+from seqwise.errors import UsageError
 from seqwise.families import list_family_names
 from seqwise.foreign_names import find_our_option
 from seqwise.task_registry import list_task_names
@@ -50,6 +50,7 @@ def parse(spec: type[Spec], argv: Sequence[str], *, prog: str, example: str, def
     without: settings and sections that are not options of this command
     refused: the problem and the fix for some of those, if they are typed
     new_names: old name of an option → new name
+    rest: the field for all positional arguments, also for those after options
     """
     argv = _replace_old_names(spec, argv)
     words = _before_dashes(argv)
@@ -72,7 +73,12 @@ def parse(spec: type[Spec], argv: Sequence[str], *, prog: str, example: str, def
         with _set_width(10_000), redirect_stderr(message):
             parsed, unknown = _run_tyro(spec, argv, prog, default)
         if unknown:
-            problem = _describe_unknown_options(argv, spec) or f"unexpected argument {unknown[0]!r}."
+            problem = _describe_unknown_options(argv, spec)
+            rest = getattr(spec, "rest", None)
+            if not problem and rest:  # tyro reads positional arguments only up to the first option after them
+                setattr(parsed, rest, (*getattr(parsed, rest), *unknown))
+            elif not problem:
+                problem = f"unexpected argument {unknown[0]!r}."
     except SystemExit:
         # An unknown option often causes tyro's first error, such as a missing value.
         problem = _describe_unknown_options(argv, spec) or _describe_tyro_error(message.getvalue(), argv)
@@ -272,7 +278,9 @@ def _describe_tyro_error(message: str, argv: Sequence[str]) -> str:
         names = re.findall(r"'([^']*)'", choice[3])
         if "None" in names:  # an option without a default: tyro lists its choices in an arbitrary order
             names = sorted({*names} - {"None"})
-        return f"{choice[2]}: expected one of {', '.join(names)}; received {choice[1]!r}. {suggest(choice[1], names)}"
+        close = get_close_matches(choice[1], names, n=1, cutoff=0.5)
+        suggestion = f" Perhaps you meant {close[0]!r}." if close else ""
+        return f"{choice[2]}: expected one of {', '.join(names)}; received {choice[1]!r}.{suggestion}"
     if wrong := re.match(r"Error parsing (\S+): .*Argument helptext:\n(?:--\S+ )?(\S+)", text, flags=re.DOTALL):
         value = find_value(argv, wrong[1])
         return f"{wrong[1]}: expected {wrong[2]}{'' if value is None else f'; received {value!r}'}."

@@ -113,9 +113,11 @@ def choose_head(layers: Sequence[AttentionLayer], head: int | None) -> int:
     """Returns the index of a head, given its number from 1, which only a layer with a single head does not need."""
     if len(layers) > 1:
         names = "; ".join(f"{number} ({layer.label})" for number, layer in enumerate(layers, start=1))
-        raise UsageError("a head, query or key belongs to one layer; received none.", fix=f"Choose a layer: {names}.")
+        problem = "the layer is missing: each layer has its own heads, queries and keys."
+        raise UsageError(problem, fix=f"Choose a layer: {names}.")
     if head is None and getattr(layers[0].module, "heads", 1) > 1:
-        raise UsageError("a query or key belongs to one head; received none.", fix="Choose a head, such as head=1.")
+        problem = "the head is missing: each head has its own weights for a query and key."
+        raise UsageError(problem, fix="Choose a head, such as head=1.")
     return 0 if head is None else int(head) - 1
 
 
@@ -187,7 +189,7 @@ def describe_heads(subject: Subject, measured: Sequence[LayerWeights]) -> tuple[
     roles = Counter(head.role for _, head in heads if head.role)
     if roles:
         parts = []
-        for role, number in roles.most_common():
+        for role, number in sorted(roles.most_common(), key=lambda item: item[0] == "other"):  # "other" last
             examples = [name for name, head in heads if head.role == role]
             more = ", …" if len(examples) > 2 else ""
             parts.append(f"{role} {number} ({'; '.join(examples[:2])}{more})")

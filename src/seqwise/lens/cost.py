@@ -76,13 +76,14 @@ def cost(
         raise UsageError(problem, fix="For example: --max-length 1024")
     several = list_models(models)
     counted, names = [count_model(model) for model in several], name_models(several)
+    length = min(get_reference_length(each) for each in counted)  # one for all, so that their numbers can be compared
     longest = max_length or max(choose_max_length(each) for each in counted)
     data: dict[str, dict[str, Any]] = {}
     summary: list[str] = []
     timings: list[Timing] = []
     for number, (name, each) in enumerate(zip(names, counted)):
         progress(number, len(names))
-        data[name] = collect_counts(each, longest)
+        data[name] = collect_counts(each, list_measurable(each, [length])[-1], longest)
         if measure:
             timings += add_measurements(each, data[name], max_length)
         summary += describe(name, data[name])
@@ -137,10 +138,9 @@ def find_crossovers(counted: CountedModel) -> dict[str, int]:
     return crossovers
 
 
-def collect_counts(counted: CountedModel, longest: int) -> dict[str, Any]:
+def collect_counts(counted: CountedModel, length: int, longest: int) -> dict[str, Any]:
     """Returns what is counted, by the keys of `data`."""
-    length, lengths = get_reference_length(counted), list_lengths(longest)
-    totals, at_length = counted.sum_by_kind(), counted.get_lengths(length)
+    lengths, totals, at_length = list_lengths(longest), counted.sum_by_kind(), counted.get_lengths(length)
     kinds = [kind for kind in KINDS if kind in totals and totals[kind].terms]
     widths = [round(scale * counted.width) for scale in SCALES if scale * counted.width >= 1]
     size = next((each.element_size() for each in counted.module.parameters()), 4)

@@ -33,6 +33,7 @@ from seqwise.tasks.caption.model import CaptionModel
 from seqwise.tasks.classify.model import Classifier
 from seqwise.tasks.forecast.model import ForecastModel
 from seqwise.tasks.language.model import LanguageModel
+from seqwise.tasks.language.ngram import NGramModel
 from seqwise.tasks.masked.model import BidirectionalLanguageModel, MaskedModel
 from seqwise.tasks.tag.model import TagModel
 from seqwise.tasks.translate.model import Translator
@@ -129,6 +130,9 @@ def count_model(model: TrainedModel | nn.Module) -> CountedModel:
         return build(encoder=encoder, decoder=count_token_decoder(parts.decoder), fixed_source=regions)
     if isinstance(module, ForecastModel):
         return count_forecast_model(module, settings, build)
+    if isinstance(module, NGramModel):
+        problem = "an n-gram model looks up counts: it has no matrix products whose operations could be counted."
+        raise UsageError(problem, fix="Choose a run of a neural model.")
     raise UsageError(
         f"the operations of a {type(module).__name__} are not known: it is no model of seqwise.",
         fix="Pass a run of a built-in task, or a module of seqwise.layers.",

@@ -127,7 +127,7 @@ def build_options(
     if task == "language":
         if beam is not None or length_penalty is not None:
             problem = "beam search applies to translate and caption; a language model samples, or chooses greedily."
-            raise UsageError(problem, fix="Leave --beam and --length-penalty out, or add --greedy.")
+            raise UsageError(problem, fix="Leave --beam and --length-penalty out, or pass --greedy instead.")
         sampling = SamplingOptions(greedy=greedy)
         return InferenceOptions(sampling=sampling, seed=seed or 0, max_length=max_length or NEW_TOKENS)
     if seed is not None:

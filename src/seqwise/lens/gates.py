@@ -150,12 +150,13 @@ def draw_layer(layer: RecurrentLayer, values: dict[str, Any], unit: int | None, 
         figures.append(Table(title=f"Saturation, {layer.label}", columns=columns, rows=rows))
     if "time_constant" in values:
         slowest = np.argsort(-values["time_constant"], kind="stable")[:max_units]
+        gate = "forget gate" if "forget" in values else "share that is kept"
         figures.append(
             BarChart(
                 title=f"Units that remember longest, {layer.label}",
                 names=[f"unit {number}" for number in slowest],
                 values=values["time_constant"][slowest],
-                value_label="time constant 1 / (1 − mean keep gate) in tokens",
+                value_label=f"time constant 1 / (1 − geometric mean of the {gate}) in tokens",
             )
         )
     return figures

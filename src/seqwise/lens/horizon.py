@@ -200,7 +200,7 @@ def describe(name: str, context: VisibleContext, curve: ContextCurve, wording: W
     longest = wording.visible.format(pluralize(context.max_context, wording.unit))
     losses = (
         f"The {wording.loss} is {curve.mean[-1]:.3f} with {longest}, and {curve.mean[0]:.3f} with "
-        f"{wording.baseline} only."
+        f"{wording.baseline.removesuffix(' alone')} alone."
     )
     if curve.interval is None:
         return f"{name}: no benefit of {wording.benefit} can be measured. {losses}"

@@ -87,7 +87,8 @@ def senses(
     if reason := explain_missing(model):
         raise UsageError(reason, fix="Choose a neural model of language, masked, classify, tag or translate.")
     if texts is None and (word is not None or labels is not None):
-        raise UsageError("the sentences are missing.", fix=EXAMPLE)
+        option = "--labels" if word is None else "--word"
+        raise UsageError(f"the sentences are missing: {option} needs sentences that contain the word.", fix=EXAMPLE)
     choice = None
     with evaluation_mode(model.model):
         if texts is None:

@@ -27,6 +27,7 @@ from seqwise.lens.units_figures import (
     draw_search,
     draw_span,
     draw_unit,
+    is_unspaced,
 )
 from seqwise.lens.view import View
 
@@ -188,7 +189,8 @@ def _show_span(shown: ShownText, span: str, data: str | None, progress: Progress
             similar += find_active_runs(np.stack(columns, axis=1) > found.thresholds, index)
     similar = rank_spans(similar, end - start)
     numbers = {"start": start, "end": end, **asdict(found), "similar": [asdict(one) for one in similar]}
-    title = f"Units active in “{' '.join(' '.join(tokens[start:end]).split())}”, {shown.subject.name}"
+    words = ("" if is_unspaced(tokens) else " ").join(tokens[start:end]).split()
+    title = f"Units active in “{' '.join(words)}”, {shown.subject.name}"
     figures = draw_span(found, similar, arrays, tokens, (start, end), sample, is_decoder)
     return View("units", title, describe_span(found, similar, sample), figures, numbers)
 

@@ -218,16 +218,16 @@ def draw_span(
             found.layers, found.units, found.thresholds, found.accuracies, found.margins
         )
     ]
-    shown = similar[:MAX_SPANS]
+    shown, number = similar[:MAX_SPANS], len(found.units)
     return [
         TokenText(
             title="Units active at each token",
             note="The outlined tokens are the span.",
             tokens=list(tokens),
             values=active.mean(axis=1),
-            value_label=f"share of the {len(found.units)} units that are active",
+            value_label=f"share of the {number} units that are active" if number > 1 else "1 where the unit is active",
             scale="sequential",
-            details=[f"{count} of {len(found.units)} units" for count in active.sum(axis=1)],
+            details=[f"{count} of {number} unit{'s' if number > 1 else ''}" for count in active.sum(axis=1)],
             selected=list(range(*span)),
         ),
         Table(

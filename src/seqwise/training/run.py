@@ -48,6 +48,7 @@ FORMAT = 1  # increased when older versions of Seqwise cannot read the folder
 CONFIG, ENVIRONMENT, WEIGHTS, SUMMARY = "config.yaml", "env.json", "model.safetensors", "summary.json"
 INITIAL_EMBEDDINGS = "start.safetensors"
 COMPARISON_FILE = "compare.yaml"  # its presence makes a folder a comparison
+MAX_NAMED_RUNS = 12  # in an error
 MODEL_FILE = "model_file"  # key in env.json: the file that defines a user-defined model
 OLD_KEYS = {"split_rule": "split", "seqwise_version": "seqwise"}  # field of `RunMetadata` → its key in config.yaml
 
@@ -183,7 +184,9 @@ class Run:
         path, command = self.folder / WEIGHTS, get_resume_command(self.folder)
         if not path.exists():
             problem = f"{self.folder} has no weights yet: they are saved at the first validation."
-            raise RunError(problem, fix=f"Wait for it if the run is training; if it has ended, resume it: {command}")
+            view = shlex.join(["seqwise", "inspect", str(self.folder), "--view", "training"])
+            fix = f"Wait for it if the run is training; its curve can be shown already: {view}"
+            raise RunError(problem, fix=f"{fix}\nIf it has ended, resume it: {command}")
         try:
             return load_file(path, device=str(device))
         except SafetensorError as error:
@@ -282,6 +285,9 @@ def _build_not_a_run_error(folder: Path) -> RunError:
         example = "" if run is None else f"\nOr name one of its runs, such as {run}"
         fix = f"Resume it: {shlex.join(['seqwise', 'compare', '--resume', str(folder)])}{example}"
         return RunError(f"{folder} is not a run, but a comparison of several.", fix=fix)
+    if runs := sorted(path.parent for path in folder.glob(f"*/{CONFIG}")):
+        names = ", ".join(str(run) for run in runs[:MAX_NAMED_RUNS]) + (", …" if len(runs) > MAX_NAMED_RUNS else "")
+        return RunError(f"{folder} is not a run, but a folder of runs.", fix=f"Name one of them: {names}")
     siblings = (folder.parent if folder.parent.is_dir() else Path()).glob(f"*/{CONFIG}")
     fix = suggest_path(folder, sorted(path.parent for path in siblings))
     fix = fix or "Train one first: seqwise train DATA --task language --model lstm"
