@@ -580,6 +580,17 @@ def test_panels_show_numbers_and_are_reached_with_arrow_keys(show: Show):
     assert tab.locator("button.panel[tabindex='0']").count() == 1
 
 
+@pytest.mark.parametrize(("width", "captions"), [(1300, ["head 1", "head 2"]), (390, ["1", "2"])])
+def test_captions_of_panels_distinguish_the_heads(show: Show, width: int, captions: list[str]):
+    grid = attention_grid(2, 8)
+    grid = replace(grid, panels=[replace(panel, title=f"encoder, {panel.title.lower()}") for panel in grid.panels])
+    tab = show(grid, width=width).tab
+    assert tab.locator(".panel-row").all_inner_texts() == ["encoder, layer 1", "encoder, layer 2"]
+    assert tab.locator(".panel-title").all_inner_texts()[8:10] == captions
+    cut = "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
+    assert tab.eval_on_selector_all(".panel-title", cut) == 0
+
+
 def test_a_panel_with_a_link_leads_to_that_figure(show: Show):
     grid = replace(attention_grid(1, 2), links=("", "second"))
     tab = show(grid, attribution(), attention_head(head=1, identifier="second")).tab
