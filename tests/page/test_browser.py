@@ -42,6 +42,7 @@ from seqwise.page.figures import (
     Heatmap,
     HeatmapGrid,
     LineChart,
+    Reference,
     ScatterPlot,
     Series,
     Table,
@@ -578,6 +579,30 @@ def test_panels_show_numbers_and_are_reached_with_arrow_keys(show: Show):
     tab.keyboard.press("Enter")
     assert tab.locator(".opened h3").inner_text() == figure.panels[5].title
     assert tab.locator("button.panel[tabindex='0']").count() == 1
+
+
+def test_names_beside_lines_are_whole_and_labels_of_references_do_not_overlap(show: Show):
+    x, names = np.arange(5.0), ["ptb-transformer", "a name that is much too long for the space beside the line"]
+    chart = LineChart(
+        title="lines",
+        series=[Series(name=name, x=x, y=x * (at + 1)) for at, name in enumerate(names)],
+        x_label="x",
+        y_label="y",
+        references=[Reference(axis="x", value=at, label=f"= part {at}") for at in (3.0, 3.2)],
+    )
+    tab = show(chart, chart).tab  # side by side
+    assert tab.locator("figure").first.locator("text.end").all_text_contents() == names[:1]
+    box, end = (tab.locator(name).first.bounding_box() for name in (".plot svg", "text.end"))
+    assert end["x"] + end["width"] <= box["x"] + box["width"]
+    first, second = (tab.locator(".reference-label").nth(at).bounding_box() for at in range(2))
+    assert second["y"] >= first["y"] + first["height"] - 8  # with their outlines
+
+
+def test_a_table_with_long_text_has_the_whole_width(show: Show):
+    short = Table(title="short", columns=("name", "value"), rows=[("a", 1.0)])
+    long = replace(short, rows=[("a sentence that takes several lines in a narrow table", 1.0)])
+    tab = show(long, short, short).tab
+    assert tab.eval_on_selector_all("figure", "all => all.map(one => one.className)") == ["wide", "half", "half"]
 
 
 @pytest.mark.parametrize(("width", "captions"), [(1300, ["head 1", "head 2"]), (390, ["1", "2"])])
