@@ -452,6 +452,8 @@ def test_a_region_of_an_image_shows_its_weight(show: Show):
     assert read_value(tab) == pytest.approx(figure.weights[6, 3, 6], rel=6e-3)
     assert "blue" in read_tip(tab)
     assert "row 4, column 7" in read_tip(tab)
+    largest = [read_number(text.removeprefix("0 to ")) for text in tab.locator(".panel-range").all_inner_texts()]
+    assert largest == pytest.approx(figure.weights.max(axis=(1, 2)), rel=6e-3)
 
 
 def test_findings_have_severity_evidence_and_command(show: Show):
