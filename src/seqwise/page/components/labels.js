@@ -7,13 +7,13 @@ const HEIGHT = 14, GAP = 8;  // pixels: of a line of text, between the end of a 
 // The width of a name beside the end of a line, with its gap.
 export const measureEndLabel = (name) => GAP + 5 + measureText(name, "600 12px system-ui, sans-serif");
 
-// Draws a name beside the end of each line, moved down, or else up, until it covers no other; a name wider than `room`
-// is left to the legend. An end is { name, style, x, y }, with its position in pixels.
-export function drawEndLabels(ends, area, room) {
+// Draws a name beside the end of each line, moved down, or else up, until it covers no other. An end is
+// { name, style, x, y }, with its position in pixels.
+export function drawEndLabels(ends, area) {
   const obstacles = [];
   const isFree = (label) => obstacles.every((other) =>
     other.right < label.left || label.right < other.left || Math.abs(other.at - label.at) >= HEIGHT);
-  return ends.filter(({ name }) => measureEndLabel(name) <= room).sort((a, b) => a.y - b.y).map(({ name, style, x, y }) => {
+  return [...ends].sort((a, b) => a.y - b.y).map(({ name, style, x, y }) => {
     const label = { left: x + GAP, right: x + measureEndLabel(name), at: Math.max(area.top, Math.min(area.bottom, y)) };
     while (!isFree(label) && label.at < area.bottom) label.at++;
     while (!isFree(label) && label.at > area.top) label.at--;

@@ -9,7 +9,7 @@ import { addMargins, drawFrame, findExtent, makeChart, makeScale, measureText } 
 
 const MAX_TIP_ROWS = 12, MAX_END_LABELS = 12, MAX_MARKS = 40;  // lines in a tooltip, lines with a name beside them, marks on a line
 const REACH = 12;  // pixels from which a click pins a line
-const MAX_NAME = 14, MAX_END_LABEL = 0.25;  // characters; share of the width for the names beside the lines
+const MAX_NAME = 14, MAX_END_LABEL = 0.25;  // characters; share of the width for the names beside the lines, otherwise only in the legend
 
 const isWithin = (value, range) => !range || value >= range[0] && value <= range[1];
 
@@ -24,10 +24,10 @@ function sortByX(series) {
 function measureArea(width, lines, names) {
   const nameHeight = names ? Math.min(80, 0.71 * Math.max(...names.map((name) => measureText(shorten(showToken(name), MAX_NAME))))) : 0;
   const height = (width < 560 ? 290 : 350) + nameHeight, bottom = height - (names ? 36 + nameHeight : 46);
-  const hasEndLabels = width >= 480 && lines.length > 1 && lines.length <= MAX_END_LABELS;
-  const widths = hasEndLabels ? lines.map((line) => measureEndLabel(line.name)).filter((one) => one <= MAX_END_LABEL * width) : [];
-  const room = Math.max(0, ...widths), right = width - Math.max(14, room);
-  return { height, room, area: { left: 58, right, top: 34, bottom } };
+  const room = Math.max(...lines.map((line) => measureEndLabel(line.name)));
+  const hasEndLabels = width >= 480 && lines.length > 1 && lines.length <= MAX_END_LABELS && room <= MAX_END_LABEL * width;
+  const right = width - (hasEndLabels ? room : 14);
+  return { height, hasEndLabels, area: { left: 58, right, top: 34, bottom } };
 }
 
 function makeScales(lines, references, range, log, area) {
@@ -139,7 +139,7 @@ export function drawLineChart(figure, { pins }) {
   let range = null, layout = null, positions = list(log.x);  // the part of the x axis that is shown; the scales of the last drawing
 
   const drawing = makeChart("lines", `${figure.title}: ${figure.y_label} against ${figure.x_label}, ${formatPlural(lines.length, "line")}`, (svg, width) => {
-    const shown = lines.filter((line) => !hidden.has(line.name)), { height, area, room } = measureArea(width, lines, names);
+    const shown = lines.filter((line) => !hidden.has(line.name)), { height, area, hasEndLabels } = measureArea(width, lines, names);
     layout = { area, shown, log, range, ...makeScales(shown, references, range, log, area) };
     const pinnedLines = pins.find(seriesAxis), pinnedX = xAxis ? pins.find(xAxis) : [], layer = makeWindow(area);
     const emphasis = (line) => pinnedLines.length === 0 ? "" : pinnedLines.includes(lines.indexOf(line)) ? "strong" : "faint";
@@ -148,7 +148,7 @@ export function drawLineChart(figure, { pins }) {
     svg.append(drawFrame(area, layout.x, layout.y, { x: figure.x_label, y: figure.y_label, xNames: names, titleY: height - 6 }),
       ...names ? drawNameTicks(layout, names, pinnedX) : [], layer,
       ...references.flatMap((reference) => drawReference(reference, layout, taken)), ...pinnedX.filter((at) => isWithin(at, range)).map(drawRule),
-      ...drawEndLabels(findEnds(shown, layout), area, room), cursor);
+      ...hasEndLabels ? drawEndLabels(findEnds(shown, layout), area) : [], cursor);
     if (shown.length === 0) svg.append(draw("text", { class: "name", x: width / 2, y: height / 2, "text-anchor": "middle" }, "every line is switched off"));
     return height;
   });
