@@ -42,6 +42,7 @@ from seqwise.page.figures import (
     Heatmap,
     HeatmapGrid,
     LineChart,
+    Reference,
     ScatterPlot,
     Series,
     Table,
@@ -451,6 +452,8 @@ def test_a_region_of_an_image_shows_its_weight(show: Show):
     assert read_value(tab) == pytest.approx(figure.weights[6, 3, 6], rel=6e-3)
     assert "blue" in read_tip(tab)
     assert "row 4, column 7" in read_tip(tab)
+    largest = [read_number(text.removeprefix("0 to ")) for text in tab.locator(".panel-range").all_inner_texts()]
+    assert largest == pytest.approx(figure.weights.max(axis=(1, 2)), rel=6e-3)
 
 
 def test_findings_have_severity_evidence_and_command(show: Show):
@@ -578,6 +581,46 @@ def test_panels_show_numbers_and_are_reached_with_arrow_keys(show: Show):
     tab.keyboard.press("Enter")
     assert tab.locator(".opened h3").inner_text() == figure.panels[5].title
     assert tab.locator("button.panel[tabindex='0']").count() == 1
+
+
+def test_names_beside_lines_are_whole_and_labels_of_references_do_not_overlap(show: Show):
+    x, names = np.arange(5.0), ["ptb-gru", "ptb-transformer"]
+    chart = LineChart(
+        title="lines",
+        series=[Series(name=name, x=x, y=x * (at + 1)) for at, name in enumerate(names)],
+        x_label="x",
+        y_label="y",
+        references=[Reference(axis="x", value=at, label=f"= part {at}") for at in (3.0, 3.2)],
+    )
+    wordy = replace(
+        chart, series=[replace(one, name=f"{one.name} with a name that is too long") for one in chart.series]
+    )
+    tab = show(chart, wordy).tab  # side by side
+    assert sorted(tab.locator("text.end").all_text_contents()) == names
+    box, end = (
+        tab.locator(name).first.bounding_box() for name in (".plot svg", "text.end[data-series=ptb-transformer]")
+    )
+    assert end["x"] + end["width"] <= box["x"] + box["width"]
+    first, second = (tab.locator(".reference-label").nth(at).bounding_box() for at in range(2))
+    assert second["y"] >= first["y"] + first["height"] - 8  # with their outlines
+
+
+def test_a_table_with_long_text_has_the_whole_width(show: Show):
+    short = Table(title="short", columns=("name", "value"), rows=[("a", 1.0)])
+    long = replace(short, rows=[("a sentence that takes several lines in a narrow table", 1.0)])
+    tab = show(long, short, short).tab
+    assert tab.eval_on_selector_all("figure", "all => all.map(one => one.className)") == ["wide", "half", "half"]
+
+
+@pytest.mark.parametrize(("width", "captions"), [(1300, ["head 1", "head 2"]), (390, ["1", "2"])])
+def test_captions_of_panels_distinguish_the_heads(show: Show, width: int, captions: list[str]):
+    grid = attention_grid(2, 8)
+    grid = replace(grid, panels=[replace(panel, title=f"encoder, {panel.title.lower()}") for panel in grid.panels])
+    tab = show(grid, width=width).tab
+    assert tab.locator(".panel-row").all_inner_texts() == ["encoder, layer 1", "encoder, layer 2"]
+    assert tab.locator(".panel-title").all_inner_texts()[8:10] == captions
+    cut = "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
+    assert tab.eval_on_selector_all(".panel-title", cut) == 0
 
 
 def test_a_panel_with_a_link_leads_to_that_figure(show: Show):

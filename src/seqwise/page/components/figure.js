@@ -17,11 +17,14 @@ const KINDS = {
   TokenText: drawTokenText, Table: drawTable, Tree: drawTree, ImageOverlay: drawImageOverlay, Findings: drawFindings,
 };
 
+const MAX_NARROW_TEXT = 40;  // characters in a cell of a table that gets half the width
+const hasLongText = ({ rows }) => rows.some((row) => row.some((value) => typeof value === "string" && value.length > MAX_NARROW_TEXT));
+
 // Whether a figure needs no more than half the width of a wide page.
 export function isNarrow(figure) {
   if (figure.kind === "Heatmap") return figure.columns.length <= 14 && figure.rows.length <= 24;
   if (figure.kind === "LineChart") return !figure.x_names?.length || figure.x_names.length <= 30;
-  return figure.kind === "BarChart" || figure.kind === "ScatterPlot" || figure.kind === "Table" && figure.columns.length <= 4;
+  return figure.kind === "BarChart" || figure.kind === "ScatterPlot" || figure.kind === "Table" && figure.columns.length <= 4 && !hasLongText(figure);
 }
 
 // The part of each kind without which there is nothing to draw.

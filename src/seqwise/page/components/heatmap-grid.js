@@ -4,27 +4,38 @@ import { draw, make, makeButton, makeId } from "./elements.js";
 import { ARROWS, explore } from "./explore.js";
 import { describeCell, describePooling, drawHeatmap, drawOutline, prepareHeatmap } from "./heatmap.js";
 import { findCell, paintCells } from "./raster.js";
-import { followWidth } from "./scales.js";
+import { followWidth, measureText } from "./scales.js";
 
-const GAP = 6, NARROW_GAP = 3, MAX_PANEL = 250, MIN_TITLED_PANEL = 96;  // pixels
+const GAP = 6, NARROW_GAP = 3, MAX_PANEL = 250;  // pixels
 
-// "Layer 2, head 5" → "2·5", for panels without room.
+// "head 5" → "5", "layer 2, head 5" → "2·5", for panels without room.
 const shortenTitle = (title) => title.match(/\d+/g)?.join("·") ?? title;
 
-function makePanel(heatmap, title) {
+// Splits titles such as "layer 2, head 5" where the panels of each row share the first part: returns the names of the
+// rows, and a caption for each panel. Otherwise rows have no names, and the captions are the whole titles.
+function splitTitles(titles, columns) {
+  const cuts = titles.map((title) => title.lastIndexOf(", ")), starts = titles.map((title, at) => title.slice(0, Math.max(0, cuts[at])));
+  const isShared = columns > 1 && starts.every((start, at) => start && start === starts[at - at % columns]);
+  if (!isShared) return { rowNames: [], captions: titles };
+  return { rowNames: starts.filter((_, at) => at % columns === 0), captions: titles.map((title, at) => title.slice(cuts[at] + 2)) };
+}
+
+function makePanel(heatmap, title, shortTitle) {
   const canvas = make("canvas", { class: "cells" }), lines = draw("svg", { class: "overlay", "aria-hidden": "true" });
   const caption = make("span", { class: "panel-title" });
   const button = make("button", { type: "button", class: "panel", "aria-label": title, "aria-expanded": "false", tabindex: "-1" },
     make("span", { class: "panel-cells" }, canvas, lines), caption);
-  return { heatmap, title, canvas, lines, caption, button };
+  return { heatmap, title, shortTitle, canvas, lines, caption, button };
 }
 
 export function drawHeatmapGrid(figure, context) {
   const { scales, pins } = context;
-  const panels = figure.panels.map((panel) => makePanel(prepareHeatmap(panel, scales), panel.title));
-  const columns = Math.max(1, figure.num_columns), first = panels[0].heatmap, id = makeId("opened");
+  const columns = Math.max(1, figure.num_columns), { rowNames, captions } = splitTitles(figure.panels.map((panel) => panel.title), columns);
+  const panels = figure.panels.map((panel, at) => makePanel(prepareHeatmap(panel, scales), panel.title, captions[at]));
+  const first = panels[0].heatmap, id = makeId("opened");
+  const makeRowName = (at) => at % columns === 0 && rowNames.length ? [make("div", { class: "panel-row" }, rowNames[at / columns])] : [];
   const plot = make("div", { class: "plot panels", "data-chart": "heatmap-grid", role: "group",
-    "aria-label": `${figure.title}: ${panels.length} panels` }, ...panels.map((panel) => panel.button));
+    "aria-label": `${figure.title}: ${panels.length} panels` }, ...panels.flatMap((panel, at) => [...makeRowName(at), panel.button]));
   const opened = make("div", { class: "opened", id, hidden: true, role: "region", "aria-label": "opened panel" });
   let size = null, openIndex = -1;
 
@@ -35,8 +46,9 @@ export function drawHeatmapGrid(figure, context) {
     size = { width: panelWidth, height: Math.max(8, Math.round(panelWidth * shape)) };
     plot.style.gridTemplateColumns = `repeat(${columns}, ${panelWidth + 2}px)`;
     plot.style.gap = gap + "px";
+    const hasRoom = captions.every((caption) => measureText(caption) + 6 <= panelWidth);
     for (const panel of panels) {
-      panel.caption.textContent = panelWidth >= MIN_TITLED_PANEL ? panel.title : shortenTitle(panel.title);
+      panel.caption.textContent = hasRoom ? panel.shortTitle : shortenTitle(panel.shortTitle);
       panel.caption.hidden = panelWidth < 22;
     }
     paintPanels();

@@ -1,9 +1,11 @@
 // Names beside lines and points, where they cover nothing else.
 import { draw } from "./elements.js";
-import { shorten } from "./numbers.js";
 import { measureText } from "./scales.js";
 
-const HEIGHT = 14, MAX_NAME = 15;  // pixels, characters
+const HEIGHT = 14, GAP = 8;  // pixels: of a line of text, between the end of a line and its name
+
+// The width of a name beside the end of a line, with its gap.
+export const measureEndLabel = (name) => GAP + 5 + measureText(name, "600 12px system-ui, sans-serif");
 
 // Draws a name beside the end of each line, moved down, or else up, until it covers no other. An end is
 // { name, style, x, y }, with its position in pixels.
@@ -12,12 +14,11 @@ export function drawEndLabels(ends, area) {
   const isFree = (label) => obstacles.every((other) =>
     other.right < label.left || label.right < other.left || Math.abs(other.at - label.at) >= HEIGHT);
   return [...ends].sort((a, b) => a.y - b.y).map(({ name, style, x, y }) => {
-    const text = shorten(name, MAX_NAME), left = x + 8;
-    const label = { left, right: left + 1.2 * measureText(text), at: Math.max(area.top, Math.min(area.bottom, y)) };
+    const label = { left: x + GAP, right: x + measureEndLabel(name), at: Math.max(area.top, Math.min(area.bottom, y)) };
     while (!isFree(label) && label.at < area.bottom) label.at++;
     while (!isFree(label) && label.at > area.top) label.at--;
     obstacles.push(label);
-    return draw("text", { class: "end", x: left, y: label.at + 4, style: `fill: ${style.colour}`, "data-series": name }, text);
+    return draw("text", { class: "end", x: label.left, y: label.at + 4, style: `fill: ${style.colour}`, "data-series": name }, name);
   });
 }
 

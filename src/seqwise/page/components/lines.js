@@ -1,7 +1,7 @@
 // Lines over a common axis, with intervals, reference lines and a legend that hides and shows them.
 import { draw, drawMark, make, makeButton, makeChoice, makeLegend, makeNamedChip } from "./elements.js";
 import { explore } from "./explore.js";
-import { drawEndLabels } from "./labels.js";
+import { drawEndLabels, measureEndLabel } from "./labels.js";
 import { clamp, formatDigits, formatPlural, isNumber, shorten, showToken, trimZeros } from "./numbers.js";
 import { findPosition, findValue, isPlottable, makeBandPath, makeLinePath } from "./paths.js";
 import { makeAxis, makeItem, nameItem } from "./pins.js";
@@ -9,7 +9,7 @@ import { addMargins, drawFrame, findExtent, makeChart, makeScale, measureText } 
 
 const MAX_TIP_ROWS = 12, MAX_END_LABELS = 12, MAX_MARKS = 40;  // lines in a tooltip, lines with a name beside them, marks on a line
 const REACH = 12;  // pixels from which a click pins a line
-const MAX_NAME = 14, END_LABEL_WIDTH = 122;  // characters, pixels
+const MAX_NAME = 14, MAX_END_LABEL = 0.25;  // characters; share of the width for the names beside the lines, otherwise only in the legend
 
 const isWithin = (value, range) => !range || value >= range[0] && value <= range[1];
 
@@ -21,10 +21,12 @@ function sortByX(series) {
 }
 
 // --- parts of the drawing
-function measureArea(width, numLines, names) {
+function measureArea(width, lines, names) {
   const nameHeight = names ? Math.min(80, 0.71 * Math.max(...names.map((name) => measureText(shorten(showToken(name), MAX_NAME))))) : 0;
-  const height = (width < 560 ? 290 : 350) + nameHeight, hasEndLabels = width >= 480 && numLines > 1 && numLines <= MAX_END_LABELS;
-  const right = width - (hasEndLabels ? END_LABEL_WIDTH : 14), bottom = height - (names ? 36 + nameHeight : 46);
+  const height = (width < 560 ? 290 : 350) + nameHeight, bottom = height - (names ? 36 + nameHeight : 46);
+  const room = Math.max(...lines.map((line) => measureEndLabel(line.name)));
+  const hasEndLabels = width >= 480 && lines.length > 1 && lines.length <= MAX_END_LABELS && room <= MAX_END_LABEL * width;
+  const right = width - (hasEndLabels ? room : 14);
   return { height, hasEndLabels, area: { left: 58, right, top: 34, bottom } };
 }
 
@@ -75,14 +77,23 @@ function drawNameTicks({ area, x }, names, pinned) {
   return ticks;
 }
 
-function drawReference({ axis, value, label }, { area, x, y, log }) {
+// Labels of vertical lines stand below each other where they would overlap. `taken` are the places of those drawn before.
+function drawReference({ axis, value, label }, { area, x, y, log }, taken) {
   const along = axis === "x" ? x : y;
   if (log[axis] && value <= 0 || value < along.minimum || value > along.maximum) return [];
   const at = along(value), isNearEnd = at > (area.left + area.right) / 2;
   const line = axis === "x" ? { x1: at, x2: at, y1: area.top, y2: area.bottom } : { x1: area.left, x2: area.right, y1: at, y2: at };
-  const place = axis === "x" ? { x: at + (isNearEnd ? -6 : 6), y: area.top + 11, "text-anchor": isNearEnd ? "end" : "start" }
+  const place = axis === "x" ? { x: at + (isNearEnd ? -6 : 6), y: findFreeLine(at, label, isNearEnd, area, taken), "text-anchor": isNearEnd ? "end" : "start" }
     : { x: area.right - 4, y: at - 5, "text-anchor": "end" };
   return [draw("line", { class: "reference", ...line }), draw("text", { class: "reference-label", ...place }, label)];
+}
+
+function findFreeLine(at, label, isNearEnd, area, taken) {
+  const width = measureText(label) + 10, [left, right] = isNearEnd ? [at - width, at] : [at, at + width];
+  let y = area.top + 11;
+  while (taken.some((other) => other.y === y && other.left < right && left < other.right)) y += 15;
+  taken.push({ left, right, y });
+  return y;
 }
 
 // Switches between linear and logarithmic axes, where the values allow that.
@@ -128,15 +139,15 @@ export function drawLineChart(figure, { pins }) {
   let range = null, layout = null, positions = list(log.x);  // the part of the x axis that is shown; the scales of the last drawing
 
   const drawing = makeChart("lines", `${figure.title}: ${figure.y_label} against ${figure.x_label}, ${formatPlural(lines.length, "line")}`, (svg, width) => {
-    const shown = lines.filter((line) => !hidden.has(line.name)), { height, area, hasEndLabels } = measureArea(width, lines.length, names);
+    const shown = lines.filter((line) => !hidden.has(line.name)), { height, area, hasEndLabels } = measureArea(width, lines, names);
     layout = { area, shown, log, range, ...makeScales(shown, references, range, log, area) };
     const pinnedLines = pins.find(seriesAxis), pinnedX = xAxis ? pins.find(xAxis) : [], layer = makeWindow(area);
     const emphasis = (line) => pinnedLines.length === 0 ? "" : pinnedLines.includes(lines.indexOf(line)) ? "strong" : "faint";
     layer.append(...shown.flatMap((line) => drawLine(line, layout, emphasis(line))));
-    const drawRule = (at) => draw("line", { class: "pinned-rule", x1: layout.x(at), x2: layout.x(at), y1: area.top, y2: area.bottom });
+    const taken = [], drawRule = (at) => draw("line", { class: "pinned-rule", x1: layout.x(at), x2: layout.x(at), y1: area.top, y2: area.bottom });
     svg.append(drawFrame(area, layout.x, layout.y, { x: figure.x_label, y: figure.y_label, xNames: names, titleY: height - 6 }),
       ...names ? drawNameTicks(layout, names, pinnedX) : [], layer,
-      ...references.flatMap((reference) => drawReference(reference, layout)), ...pinnedX.filter((at) => isWithin(at, range)).map(drawRule),
+      ...references.flatMap((reference) => drawReference(reference, layout, taken)), ...pinnedX.filter((at) => isWithin(at, range)).map(drawRule),
       ...hasEndLabels ? drawEndLabels(findEnds(shown, layout), area) : [], cursor);
     if (shown.length === 0) svg.append(draw("text", { class: "name", x: width / 2, y: height / 2, "text-anchor": "middle" }, "every line is switched off"));
     return height;

@@ -14,10 +14,12 @@ export function drawImageOverlay(figure, { pins }) {
   Object.assign(source, { width: figure.image.width, height: figure.image.height });
   source.getContext("2d").putImageData(figure.image, 0, 0);
   const panels = figure.captions.map((caption, index) => {
-    const canvas = make("canvas"), region = make("i", { class: "region", hidden: true });
+    const canvas = make("canvas"), region = make("i", { class: "region", hidden: true }), matrix = figure.weights[index];
+    const peak = Math.max(0, findExtent(matrix.values)[1]);
     const box = make("div", { class: "image-panel", "data-index": index },
-      make("div", { class: "image-box" }, canvas, region), make("bdi", {}, showToken(caption)));
-    return { box, canvas, region, matrix: figure.weights[index] };
+      make("div", { class: "image-box" }, canvas, region), make("bdi", {}, showToken(caption)),
+      make("div", { class: "hint panel-range" }, `0 to ${formatDigits(peak)}`));
+    return { box, canvas, region, matrix, peak };
   });
   const plot = make("div", { class: "plot image-panels", "data-chart": "image", "aria-roledescription": "image with weights",
     "aria-label": `${figure.title}: ${figure.value_label} over the image for ${formatPlural(figure.captions.length, "caption")}` },
@@ -36,17 +38,17 @@ export function drawImageOverlay(figure, { pins }) {
   function paintPanels() {
     if (!size) return;
     const ratio = devicePixelRatio || 1;
-    for (const { canvas, matrix } of panels) {
+    for (const { canvas, matrix, peak } of panels) {
       Object.assign(canvas, { width: Math.round(size.width * ratio), height: Math.round(size.height * ratio) });
       Object.assign(canvas.style, { width: size.width + "px", height: size.height + "px" });
       const pen = canvas.getContext("2d");
       pen.imageSmoothingEnabled = figure.image.width > 100;
       pen.drawImage(source, 0, 0, canvas.width, canvas.height);
-      if (hasWeights) paintWeights(pen, canvas, matrix);
+      if (hasWeights) paintWeights(pen, canvas, matrix, peak);
     }
   }
-  function paintWeights(pen, canvas, matrix) {
-    const image = new ImageData(matrix.columns, matrix.rows), [, peak] = findExtent(matrix.values);
+  function paintWeights(pen, canvas, matrix, peak) {
+    const image = new ImageData(matrix.columns, matrix.rows);
     matrix.values.forEach((value, at) => {
       const share = isNumber(value) && peak > 0 ? Math.max(0, value / peak) : 0;
       image.data.set([12, 10, 24, 190 * (1 - share)], 4 * at);
@@ -91,6 +93,6 @@ export function drawImageOverlay(figure, { pins }) {
   }, pins);
   pins.follow(plot, () => pins.find(axis), paintPins);
   followWidth(plot, paint);
-  return make("div", {}, make("div", { class: "controls" }, make("span", { class: "hint" }, "Bright regions have the highest weight of their panel."),
+  return make("div", {}, make("div", { class: "controls" }, make("span", { class: "hint" }, `Each panel has its own scale, from dark to bright; below it: ${figure.value_label}.`),
     makeChoice("weights", [["shown", "shown"], ["hidden", "hidden"]], "shown", (value) => { hasWeights = value === "shown"; paintPanels(); })), plot);
 }
