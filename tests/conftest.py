@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import os
 import random
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,12 @@ WORDS = [
     *("the", "a", "small", "old", "model", "learns", "reads", "writes", "forgets"),
     *("every", "word", "state", "gate", "vector", "of", "in", "and"),
 ]
+
+
+def pytest_configure() -> None:
+    """Makes Ctrl-C work in tests that send it: a shell starts commands in the background with SIGINT ignored."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

@@ -9,6 +9,7 @@ from seqwise.layers.cells import GRUCell, LSTMCell, ReplacingGRUCell, RNNCell
 from seqwise.layers.record import Recording
 from seqwise.layers.recurrent import Bidirectional, Recurrent, StackedRecurrent
 from seqwise.lens.gates import gates
+from seqwise.lens.subject import choose_example
 
 
 @pytest.fixture
@@ -126,3 +127,11 @@ def test_only_the_layers_that_are_shown_are_recorded(x: torch.Tensor, monkeypatc
     recorded.clear()
     np.testing.assert_array_equal(gates(stack, x, layer=2).data["layer 2"]["forget"], both["layer 2"]["forget"])
     assert {name.rpartition(".")[0] for name in recorded} == {"layer.1.lstm"}
+
+
+def test_the_positions_of_a_forecaster_are_steps_or_patches_of_them(small_run):
+    view = gates(small_run("forecast", "gru"))
+    unit = choose_example(small_run("forecast", "gru")).unit
+    assert unit == "step" or unit.startswith("patch of ")
+    assert view.figures[0].column_label == unit
+    assert "tokens" not in view.summary[0]

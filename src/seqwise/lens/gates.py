@@ -68,8 +68,8 @@ def gates(
     for one, recording in zip(layers, recordings):
         values = measure_layer(subject, one, recording)
         data[one.label] = values
-        summary.append(describe(one, values))
-        figures += draw_layer(one, values, unit, max_units)
+        summary.append(describe(one, values, subject.units))
+        figures += draw_layer(subject, one, values, unit, max_units)
     return View("gates", f"Gates of {subject.name}", tuple(summary), tuple(figures), data)
 
 
@@ -97,15 +97,17 @@ def measure_layer(subject: Subject, layer: RecurrentLayer, recording: Recording)
     return values
 
 
-def describe(layer: RecurrentLayer, values: dict[str, Any]) -> str:
-    """Returns a sentence with the most important numbers of a layer."""
+def describe(layer: RecurrentLayer, values: dict[str, Any], token_units: str) -> str:
+    """Returns a sentence with the most important numbers of a layer; `token_units` names its positions."""
     parts = [
         f"{NAMES[name]} closed at {closed:.0%}, open at {opened:.0%} of all values"
         for name, (closed, opened) in values["saturation"].items()
     ]
     if "time_constant" in values:
         low, middle, high = np.quantile(values["time_constant"], (0.1, 0.5, 0.9))
-        parts.append(f"units forget over {middle:.1f} tokens (a tenth below {low:.1f}, a tenth above {high:.1f})")
+        parts.append(
+            f"units forget over {middle:.1f} {token_units} (a tenth below {low:.1f}, a tenth above {high:.1f})"
+        )
     if "stored" in values:
         parts.append(f"{values['exposed'].sum() / max(values['stored'].sum(), 1e-12):.0%} of what is stored is exposed")
     if not parts:
@@ -114,7 +116,9 @@ def describe(layer: RecurrentLayer, values: dict[str, Any]) -> str:
     return f"{capitalize(layer.label)} ({layer.cell.units:,} units): {'; '.join(parts)}."
 
 
-def draw_layer(layer: RecurrentLayer, values: dict[str, Any], unit: int | None, max_units: int) -> list[Figure]:
+def draw_layer(
+    subject: Subject, layer: RecurrentLayer, values: dict[str, Any], unit: int | None, max_units: int
+) -> list[Figure]:
     """Returns a heatmap per gate, saturation and time constants; with `unit` only a heatmap of all its gates."""
     names = [name for name in NAMES if name in values]
     if unit is not None:
@@ -122,7 +126,7 @@ def draw_layer(layer: RecurrentLayer, values: dict[str, Any], unit: int | None, 
             raise UsageError(
                 f"{layer.label} has no unit {unit}.", fix=f"Choose a number from 0 to {layer.cell.units - 1}."
             )
-        return [draw_unit(layer, values, names, unit)]
+        return [draw_unit(subject, layer, values, names, unit)]
     units = values["units"][:max_units]
     note = "Units are counted from 0."
     if len(units) < layer.cell.units:
@@ -135,7 +139,7 @@ def draw_layer(layer: RecurrentLayer, values: dict[str, Any], unit: int | None, 
             rows=[str(number) for number in units],
             columns=values["tokens"],
             row_label="unit",
-            column_label="token",
+            column_label=subject.unit,
             value_label=NAMES[name],
             scale="sequential" if name in GATES else "diverging",
             low=0.0 if name in GATES else None,
@@ -156,13 +160,13 @@ def draw_layer(layer: RecurrentLayer, values: dict[str, Any], unit: int | None, 
                 title=f"Units that remember longest, {layer.label}",
                 names=[f"unit {number}" for number in slowest],
                 values=values["time_constant"][slowest],
-                value_label=f"time constant 1 / (1 − geometric mean of the {gate}) in tokens",
+                value_label=f"time constant 1 / (1 − geometric mean of the {gate}) in {subject.units}",
             )
         )
     return figures
 
 
-def draw_unit(layer: RecurrentLayer, values: dict[str, Any], names: list[str], unit: int) -> Heatmap:
+def draw_unit(subject: Subject, layer: RecurrentLayer, values: dict[str, Any], names: list[str], unit: int) -> Heatmap:
     """Returns all gates of one unit over the tokens."""
     return Heatmap(
         title=f"Unit {unit}, {layer.label}",
@@ -170,7 +174,7 @@ def draw_unit(layer: RecurrentLayer, values: dict[str, Any], names: list[str], u
         rows=[NAMES[name] for name in names],
         columns=values["tokens"],
         row_label="gate",
-        column_label="token",
+        column_label=subject.unit,
         value_label="value",
         scale="diverging",
         low=-1.0,

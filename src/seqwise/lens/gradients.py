@@ -48,7 +48,9 @@ def gradients(
         chosen: RecurrentLayer = layers[-1]
         trajectory = record_trajectory(subject, chosen)
         if trajectory.num_steps < 2:
-            raise UsageError("gradients through time need at least 2 tokens; received 1.", fix="Pass a longer text.")
+            raise UsageError(
+                f"gradients through time need at least 2 {subject.units}; received 1.", fix="Pass a longer text."
+            )
         flow = measure_flow(trajectory)
         name, half_life = subject.name, compute_half_life(flow.norms.numpy())
         lines += draw_norms(name, flow)
@@ -57,7 +59,7 @@ def gradients(
         rows.append(
             (name, chosen.label, half_life, largest, float(flow.singular.median()), float(flow.radius.nanmedian()))
         )
-        summary.append(describe(name, chosen, largest, half_life))
+        summary.append(describe(subject, chosen, largest, half_life))
         if len(layers) > 1:
             summary.append(
                 f"{name} has {len(layers)} recurrent layers; --layer {len(layers) - 1} shows {layers[-2].label}."
@@ -73,12 +75,17 @@ def gradients(
             **({} if flow.direct is None else {"direct": flow.direct.numpy()}),
         }
         progress(index + 1, len(subjects))
-    figures = draw_figures(lines, steps, rows, next(iter(data.values()))["tokens"] if len(subjects) == 1 else ())
+    tokens = next(iter(data.values()))["tokens"] if len(subjects) == 1 else ()
+    figures = draw_figures(subjects[0], lines, steps, rows, tokens)
     return View("gradients", "Gradients through time", tuple(summary), figures, data)
 
 
 def draw_figures(
-    norms: Sequence[Series], steps: Sequence[Series], rows: Sequence[tuple[Any, ...]], tokens: Sequence[str]
+    subject: Subject,
+    norms: Sequence[Series],
+    steps: Sequence[Series],
+    rows: Sequence[tuple[Any, ...]],
+    tokens: Sequence[str],
 ) -> tuple[Figure, ...]:
     """Returns the norms against distance, the Jacobians along the text, and a table of both."""
     return (
@@ -86,7 +93,7 @@ def draw_figures(
             title="Gradient through time",
             note="An identity has 1. Where a line falls, gradients vanish; where it rises, they explode.",
             series=norms,
-            x_label="distance T − k in tokens",
+            x_label=f"distance T − k in {subject.units}",
             y_label="‖∂h_T/∂h_k‖ / √units",
             y_log=True,
             references=[Reference(axis="y", value=1.0, label="preserved")],
@@ -95,7 +102,7 @@ def draw_figures(
             title="Jacobian of each step along the text",
             note="A step can amplify some direction (singular value above 1) although repeated steps shrink all.",
             series=steps,
-            x_label="token",
+            x_label=subject.unit,
             y_label="largest singular value, spectral radius",
             x_names=tokens,
             references=[Reference(axis="y", value=1.0, label="1")],
@@ -103,8 +110,11 @@ def draw_figures(
         Table(
             title="Growth of perturbations",
             note="Half-life: of ‖∂h_T/∂h_k‖, by a straight line through its logarithm. Lyapunov exponent: the largest, "
-            "in nats per token. Singular value and spectral radius: of the Jacobian of one step, medians.",
-            columns=("model", "layer", "half-life (tokens)", "Lyapunov exponent", "singular value", "spectral radius"),
+            f"in nats per {subject.unit}. Singular value and spectral radius: of the Jacobian of one step, medians.",
+            columns=(
+                "model", "layer", f"half-life ({subject.units})",
+                "Lyapunov exponent", "singular value", "spectral radius",
+            ),
             rows=rows,
         ),
     )  # fmt: skip
@@ -143,12 +153,12 @@ def compute_half_life(norms: np.ndarray) -> float:
     return math.inf if log_rate >= 0 else math.log(2) / -log_rate
 
 
-def describe(name: str, layer: RecurrentLayer, exponent: float, half_life: float) -> str:
+def describe(subject: Subject, layer: RecurrentLayer, exponent: float, half_life: float) -> str:
     """Returns a sentence about the growth of perturbations in a layer."""
-    growth = f"largest Lyapunov exponent {exponent:+.3f} nats per token"
+    name, growth = subject.name, f"largest Lyapunov exponent {exponent:+.3f} nats per {subject.unit}"
     if math.isinf(half_life):
         return f"{name}, {layer.label}: gradients do not vanish over this text ({growth})."
     return (
         f"{name}, {layer.label}: by a straight line through its logarithm, ‖∂h_T/∂h_k‖ halves every {half_life:.1f} "
-        f"tokens ({growth})."
+        f"{subject.units} ({growth})."
     )

@@ -49,6 +49,17 @@ class Subject:
     inspected: InspectedInput | None = None
     trained: TrainedModel | None = None
 
+    @property
+    def unit(self) -> str:
+        """What one position of the input is, in the singular."""
+        return "token" if self.inspected is None else self.inspected.unit
+
+    @property
+    def units(self) -> str:
+        """The plural of `unit`."""
+        noun, *rest = self.unit.split(" ", 1)
+        return " ".join([f"{noun}es" if noun.endswith("ch") else f"{noun}s", *rest])
+
     def record(self, pattern: str = "*", live: bool = False, transform: Transform | None = None) -> Recording:
         """Runs the model once in evaluation mode and returns its interior values; the model stays as it was.
 

@@ -59,9 +59,11 @@ def inspect_window(
         )
         for step in range(rolling.horizon)
     ]
-    tokens = name_patches(times, model.encoder.patch_size)
-    text = f"{name}, {times[0]} to {times[-1]}"
-    return InspectedInput(description, text, batch, tokens, answers=answers, features="encoder.input_projection")
+    size = model.encoder.patch_size
+    text, features = f"{name}, {times[0]} to {times[-1]}", "encoder.input_projection"
+    unit = "step" if size == 1 else f"patch of {size} steps"
+    tokens = name_patches(times, size)
+    return InspectedInput(description, text, batch, tokens, answers=answers, features=features, unit=unit)
 
 
 def name_patches(times: list[str], size: int) -> list[str]:
