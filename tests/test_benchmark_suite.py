@@ -155,7 +155,7 @@ def test_a_recurrent_row_is_measured_and_reported(recurrent, monkeypatch, capsys
 def test_fused_and_eager_loss_have_the_same_value_and_gradients(loss, monkeypatch):
     monkeypatch.setitem(loss.kernel.MIN_SCORES, "cpu", 0)
     case = loss.Case(loss.Row(50, 12, 8), CPU)
-    fused, eager = case.with_gradients(case.compute_fused)(), case.with_gradients(case.compute_eager)()
+    fused, eager = case.add_gradients(case.compute_fused)(), case.add_gradients(case.compute_eager)()
     for gradient, expected in zip(fused, eager, strict=True):
         torch.testing.assert_close(gradient, expected)
     assert case.targets.max() < 50
