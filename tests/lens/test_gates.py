@@ -131,7 +131,7 @@ def test_only_the_layers_that_are_shown_are_recorded(x: torch.Tensor, monkeypatc
 
 def test_the_positions_of_a_forecaster_are_steps_or_patches_of_them(small_run):
     view = gates(small_run("forecast", "gru"))
-    unit = choose_example(small_run("forecast", "gru")).unit
-    assert unit == "step" or unit.startswith("patch of ")
-    assert view.figures[0].column_label == unit
+    name = choose_example(small_run("forecast", "gru")).position_name
+    assert name == "step" or name.startswith("patch of ")
+    assert view.figures[0].column_label == name
     assert "tokens" not in view.summary[0]

@@ -68,7 +68,7 @@ def gates(
     for one, recording in zip(layers, recordings):
         values = measure_layer(subject, one, recording)
         data[one.label] = values
-        summary.append(describe(one, values, subject.units))
+        summary.append(describe(one, values, subject.position_plural))
         figures += draw_layer(subject, one, values, unit, max_units)
     return View("gates", f"Gates of {subject.name}", tuple(summary), tuple(figures), data)
 
@@ -97,8 +97,8 @@ def measure_layer(subject: Subject, layer: RecurrentLayer, recording: Recording)
     return values
 
 
-def describe(layer: RecurrentLayer, values: dict[str, Any], token_units: str) -> str:
-    """Returns a sentence with the most important numbers of a layer; `token_units` names its positions."""
+def describe(layer: RecurrentLayer, values: dict[str, Any], position_plural: str) -> str:
+    """Returns a sentence with the most important numbers of a layer; `position_plural` is what its positions are."""
     parts = [
         f"{NAMES[name]} closed at {closed:.0%}, open at {opened:.0%} of all values"
         for name, (closed, opened) in values["saturation"].items()
@@ -106,7 +106,7 @@ def describe(layer: RecurrentLayer, values: dict[str, Any], token_units: str) ->
     if "time_constant" in values:
         low, middle, high = np.quantile(values["time_constant"], (0.1, 0.5, 0.9))
         parts.append(
-            f"units forget over {middle:.1f} {token_units} (a tenth below {low:.1f}, a tenth above {high:.1f})"
+            f"units forget over {middle:.1f} {position_plural} (a tenth below {low:.1f}, a tenth above {high:.1f})"
         )
     if "stored" in values:
         parts.append(f"{values['exposed'].sum() / max(values['stored'].sum(), 1e-12):.0%} of what is stored is exposed")
@@ -139,7 +139,7 @@ def draw_layer(
             rows=[str(number) for number in units],
             columns=values["tokens"],
             row_label="unit",
-            column_label=subject.unit,
+            column_label=subject.position_name,
             value_label=NAMES[name],
             scale="sequential" if name in GATES else "diverging",
             low=0.0 if name in GATES else None,
@@ -160,7 +160,7 @@ def draw_layer(
                 title=f"Units that remember longest, {layer.label}",
                 names=[f"unit {number}" for number in slowest],
                 values=values["time_constant"][slowest],
-                value_label=f"time constant 1 / (1 − geometric mean of the {gate}) in {subject.units}",
+                value_label=f"time constant 1 / (1 − geometric mean of the {gate}) in {subject.position_plural}",
             )
         )
     return figures
@@ -174,7 +174,7 @@ def draw_unit(subject: Subject, layer: RecurrentLayer, values: dict[str, Any], n
         rows=[NAMES[name] for name in names],
         columns=values["tokens"],
         row_label="gate",
-        column_label=subject.unit,
+        column_label=subject.position_name,
         value_label="value",
         scale="diverging",
         low=-1.0,

@@ -49,7 +49,8 @@ def gradients(
         trajectory = record_trajectory(subject, chosen)
         if trajectory.num_steps < 2:
             raise UsageError(
-                f"gradients through time need at least 2 {subject.units}; received 1.", fix="Pass a longer text."
+                f"gradients through time need at least 2 {subject.position_plural}; received 1.",
+                fix="Pass a longer text.",
             )
         flow = measure_flow(trajectory)
         name, half_life = subject.name, compute_half_life(flow.norms.numpy())
@@ -93,7 +94,7 @@ def draw_figures(
             title="Gradient through time",
             note="An identity has 1. Where a line falls, gradients vanish; where it rises, they explode.",
             series=norms,
-            x_label=f"distance T − k in {subject.units}",
+            x_label=f"distance T − k in {subject.position_plural}",
             y_label="‖∂h_T/∂h_k‖ / √units",
             y_log=True,
             references=[Reference(axis="y", value=1.0, label="preserved")],
@@ -102,7 +103,7 @@ def draw_figures(
             title="Jacobian of each step along the text",
             note="A step can amplify some direction (singular value above 1) although repeated steps shrink all.",
             series=steps,
-            x_label=subject.unit,
+            x_label=subject.position_name,
             y_label="largest singular value, spectral radius",
             x_names=tokens,
             references=[Reference(axis="y", value=1.0, label="1")],
@@ -110,9 +111,10 @@ def draw_figures(
         Table(
             title="Growth of perturbations",
             note="Half-life: of ‖∂h_T/∂h_k‖, by a straight line through its logarithm. Lyapunov exponent: the largest, "
-            f"in nats per {subject.unit}. Singular value and spectral radius: of the Jacobian of one step, medians.",
+            f"in nats per {subject.position_name}. Singular value and spectral radius: of the Jacobian of one step, "
+            "medians.",
             columns=(
-                "model", "layer", f"half-life ({subject.units})",
+                "model", "layer", f"half-life ({subject.position_plural})",
                 "Lyapunov exponent", "singular value", "spectral radius",
             ),
             rows=rows,
@@ -155,10 +157,10 @@ def compute_half_life(norms: np.ndarray) -> float:
 
 def describe(subject: Subject, layer: RecurrentLayer, exponent: float, half_life: float) -> str:
     """Returns a sentence about the growth of perturbations in a layer."""
-    name, growth = subject.name, f"largest Lyapunov exponent {exponent:+.3f} nats per {subject.unit}"
+    name, growth = subject.name, f"largest Lyapunov exponent {exponent:+.3f} nats per {subject.position_name}"
     if math.isinf(half_life):
         return f"{name}, {layer.label}: gradients do not vanish over this text ({growth})."
     return (
         f"{name}, {layer.label}: by a straight line through its logarithm, ‖∂h_T/∂h_k‖ halves every {half_life:.1f} "
-        f"{subject.units} ({growth})."
+        f"{subject.position_plural} ({growth})."
     )

@@ -50,14 +50,14 @@ class Subject:
     trained: TrainedModel | None = None
 
     @property
-    def unit(self) -> str:
-        """What one position of the input is, in the singular."""
-        return "token" if self.inspected is None else self.inspected.unit
+    def position_name(self) -> str:
+        """What one position of the input is, such as "token"."""
+        return "token" if self.inspected is None else self.inspected.position_name
 
     @property
-    def units(self) -> str:
-        """The plural of `unit`."""
-        noun, *rest = self.unit.split(" ", 1)
+    def position_plural(self) -> str:
+        """The plural of `position_name`."""
+        noun, *rest = self.position_name.split(" ", 1)
         return " ".join([f"{noun}es" if noun.endswith("ch") else f"{noun}s", *rest])
 
     def record(self, pattern: str = "*", live: bool = False, transform: Transform | None = None) -> Recording:

@@ -53,7 +53,7 @@ class InspectedInput:
     features: str = "embedding"  # name of the module whose output (B, T, D) is the vector of each position of `tokens`
     image: np.ndarray | None = None  # (height, width, 3) uint8, for captions
     target: str = ""  # the language of the output, if the run translates into several
-    unit: str = "token"  # what one position is
+    position_name: str = "token"  # what one position of `tokens` is
 
 
 def get_device(model: Any) -> torch.device:

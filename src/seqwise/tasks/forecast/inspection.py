@@ -61,9 +61,11 @@ def inspect_window(
     ]
     size = model.encoder.patch_size
     text, features = f"{name}, {times[0]} to {times[-1]}", "encoder.input_projection"
-    unit = "step" if size == 1 else f"patch of {size} steps"
+    position_name = "step" if size == 1 else f"patch of {size} steps"
     tokens = name_patches(times, size)
-    return InspectedInput(description, text, batch, tokens, answers=answers, features=features, unit=unit)
+    return InspectedInput(
+        description, text, batch, tokens, answers=answers, features=features, position_name=position_name
+    )
 
 
 def name_patches(times: list[str], size: int) -> list[str]:
