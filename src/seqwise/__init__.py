@@ -6,7 +6,7 @@
 The folders of this package follow that line; a module imports only from those listed before its own:
 
     text, page, data, kernels, layers, backbones, heads, losses, decoding, metrics, tasks, vectors, training, compare,
-    lens, cli
+    lens, lab, cli
 
 All of them may import the other modules of this folder: settings, registries, option names of other tools that
 messages translate, budget, errors, environment, files, callbacks, svg and image.
@@ -42,6 +42,7 @@ _PUBLIC = {
     "check": "seqwise.training.check",
     "compare": "seqwise.compare",
     "families": "seqwise.families",
+    "lab": "seqwise.lab",
     "layers": "seqwise.layers",
     "lens": "seqwise.lens",
     "load": "seqwise.compare.loading",

@@ -17,7 +17,7 @@ SHARED = (
 )
 ORDER = [
     *("text", "page", "data", "kernels", "layers", "backbones", "heads", "losses", "decoding", "metrics", "tasks"),
-    *("vectors", "training", "compare", "lens", "cli"),
+    *("vectors", "training", "compare", "lens", "lab", "cli"),
 ]
 ROOT = ("__init__", "__main__")
 

@@ -1,0 +1,1 @@
+"""Chapter C: vanishing and exploding gradients."""

@@ -1,0 +1,72 @@
+"""Runs experiments by id: with other parameters, quickly, and many of them one after the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from seqwise.errors import UsageError, suggest
+from seqwise.files import write_text
+from seqwise.lab.catalogue import get_experiment
+from seqwise.lab.experiment import Experiment, Result
+from seqwise.page.packing import pack_figures
+
+MAX_FIGURE_BYTES = 80_000  # of the figures of one experiment in a page of all: 90 of them stay below 8 MB
+
+
+def run(name: str, *, quick: bool = False, **parameters: Any) -> Result:
+    """Runs an experiment and returns its result.
+
+    name: the id, such as "C2"
+    quick: use the parameters of a quick run, except for those that are given
+    """
+    return build_experiment(get_experiment(name), quick=quick, **parameters).run()
+
+
+def build_experiment(kind: type[Experiment], *, quick: bool = False, **parameters: Any) -> Experiment:
+    """Returns an experiment with some parameters changed."""
+    names = [each.name for each in fields(kind)]
+    for name in parameters:
+        if name not in names:
+            raise UsageError(f"{kind.id} has no parameter {name!r}.", fix=suggest(name, names))
+    return kind(**{**(kind.quick if quick else {}), **parameters})
+
+
+class ResultFile:
+    """Results as lines of JSON, with their packed figures, so that an interrupted run of all experiments can resume."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.records: dict[str, dict[str, Any]] = {}
+
+    def load(self) -> None:
+        """Reads the results that are there; a line that was cut off is ignored."""
+        for line in self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []:
+            try:
+                record = json.loads(line)
+                self.records[record["id"]] = record
+            except (ValueError, KeyError, TypeError):
+                continue
+
+    def add(self, result: Result) -> None:
+        """Adds a result and saves all of them."""
+        record = to_record(result)
+        self.records[record["id"]] = record
+        text = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in self.records.values())
+        write_text(self.path, text)
+
+
+def to_record(result: Result) -> dict[str, Any]:
+    """Returns a result with its packed figures as JSON values, as pages read it."""
+    return {**result.to_json(), "figures": pack_figures(result.figures, MAX_FIGURE_BYTES)}
+
+
+def run_all(
+    kinds: Sequence[type[Experiment]], *, quick: bool = False, parameters: Mapping[str, Any] | None = None
+) -> Iterator[Result]:
+    """Yields the result of each experiment as soon as it is finished."""
+    for kind in kinds:
+        yield build_experiment(kind, quick=quick, **(parameters or {})).run()

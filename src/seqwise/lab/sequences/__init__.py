@@ -1,0 +1,1 @@
+"""Chapter A: sequences and their shapes."""

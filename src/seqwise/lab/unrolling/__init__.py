@@ -1,0 +1,1 @@
+"""Chapter B: unrolling, weight sharing, backpropagation through time."""

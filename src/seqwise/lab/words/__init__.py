@@ -1,0 +1,1 @@
+"""Chapter H: words and language models."""
