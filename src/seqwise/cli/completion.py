@@ -17,7 +17,7 @@ from seqwise.errors import UsageError
 SHELLS = ("bash", "zsh")
 SCRIPT = """{start}_seqwise() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} command=${{COMP_WORDS[1]}} words=""
-  if [ "$command" = vectors ] && [ "$COMP_CWORD" -gt 2 ]; then command="vectors ${{COMP_WORDS[2]}}"; fi
+  case "$command" in {parents}) if [ "$COMP_CWORD" -gt 2 ]; then command="$command ${{COMP_WORDS[2]}}"; fi ;; esac
   if [ "$COMP_CWORD" -eq 1 ]; then words="{commands}"
   else
     case "$command $previous" in
@@ -26,7 +26,9 @@ SCRIPT = """{start}_seqwise() {{
         -*) case "$command" in
 {options}
         esac ;;
-        *) if [ "$command" = vectors ]; then words="{vectors}"; fi ;;
+        *) case "$command" in
+{subcommands}
+        esac ;;
       esac ;;
     esac
   fi
@@ -42,9 +44,10 @@ def build_script(arguments: Sequence[str], commands: Iterable[str]) -> str:
         received = " ".join(arguments) or "nothing"
         fix = "For example: seqwise --print-completion bash > ~/.local/share/bash-completion/completions/seqwise"
         raise UsageError(f"--print-completion: expected bash or zsh; received {received}.", fix=fix)
-    from seqwise.cli.vectors import COMMANDS as VECTOR_COMMANDS
+    from seqwise.cli import lab, vectors
 
-    names = [*commands, *(f"vectors {name}" for name in VECTOR_COMMANDS)]
+    parents = {"lab": lab.COMMANDS, "vectors": vectors.COMMANDS}
+    names = [*commands, *(f"{parent} {name}" for parent, children in parents.items() for name in children)]
     choices, options = [], []
     for name in names:
         known = _find_options(name)
@@ -53,7 +56,10 @@ def build_script(arguments: Sequence[str], commands: Iterable[str]) -> str:
     return SCRIPT.format(
         start=ZSH_START if arguments[0] == "zsh" else "",
         commands=" ".join(commands),
-        vectors=" ".join(VECTOR_COMMANDS),
+        parents="|".join(parents),
+        subcommands="\n".join(
+            f'          {parent}) words="{" ".join(children)}" ;;' for parent, children in parents.items()
+        ),
         choices="\n".join(choices),
         options="\n".join(options),
     )

@@ -30,7 +30,8 @@ def format_help(page: str, prog: str, main_options: Sequence[str] = ()) -> str:
     for name in [*arguments, *shown]:
         lines += _format_entry(*_shorten(name, entries[name]), width)
     rest = len(options) - len(shown)
-    what = f"the other {rest} options, with all defaults" if rest else "all defaults"
+    others = "option" if rest == 1 else f"{rest} options"
+    what = f"the other {others}, with all defaults" if rest else "all defaults"
     return "\n".join([*lines, "", f"{prog} --help-all shows {what}."])
 
 

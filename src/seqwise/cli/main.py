@@ -28,6 +28,7 @@ COMMANDS = {
     "inspect": "look inside a run: attention, attribution, gates, gradients",
     "embed": "write contextual vectors of texts to a file",
     "vectors": "train and query word vectors: nearest, analogy, evaluate, plot",
+    "lab": "run the statements of textbooks as experiments: claim, numbers, verdict, figure",
     "check": "check data before training: errors with file, line, cause and fix",
     "doctor": "report versions, device, memory and optional packages, and what to install",
 }

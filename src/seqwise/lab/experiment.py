@@ -12,16 +12,19 @@ This module knows nothing of particular statements.
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 
+from seqwise.errors import SeqwiseError, UsageError
 from seqwise.lens.view import View
 from seqwise.page.figures import Figure, to_plain
 
@@ -78,9 +81,22 @@ class Experiment(ABC):
     try_next: ClassVar[str]  # a command with other parameters, and what to look for
     seconds: ClassVar[float]  # expected time on two cores
     quick: ClassVar[Mapping[str, Any]] = {}  # parameters of a quick run, which gives the same verdict
+    minimums: ClassVar[Mapping[str, float]] = {}  # of parameters; 1 for other whole numbers, 0 for the seed
 
     seed: int = 0
     """Seed of all random numbers."""
+
+    def __post_init__(self) -> None:
+        """Raises an error for a number that is too small or not finite."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if not isinstance(value, (int, float)) or isinstance(value, bool):
+                continue
+            default = 0 if each.name == "seed" else 1 if isinstance(value, int) else -math.inf
+            minimum = self.minimums.get(each.name, default)
+            if not math.isfinite(value) or value < minimum:
+                expected = "a finite number" if minimum == -math.inf else f"at least {minimum:g}"
+                raise UsageError(f"{self.id}, {each.name}: expected {expected}; received {value}.")
 
     @abstractmethod
     def measure(self) -> Measured:
@@ -97,16 +113,34 @@ class Experiment(ABC):
     def run(self) -> Result:
         """Measures, judges and draws. The caller's random state is left as it was."""
         start = time.perf_counter()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
-            measured = self.measure()
-        return Result(
-            experiment=self,
-            measured=measured,
-            verdict=self.judge(measured),
-            figures=tuple(self.draw(measured)),
-            seconds=time.perf_counter() - start,
-        )
+        with self._explain_errors():
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(self.seed)
+                measured = self.measure()
+            verdict, figures = self.judge(measured), tuple(self.draw(measured))
+        seconds = time.perf_counter() - start
+        return Result(experiment=self, measured=measured, verdict=verdict, figures=figures, seconds=seconds)
+
+    def list_changed(self) -> dict[str, Any]:
+        """Returns the parameters, except for the seed, that are neither the default nor those of a quick run."""
+        values = {each.name: (getattr(self, each.name), each.default) for each in fields(self) if each.name != "seed"}
+        return {
+            name: value for name, (value, default) in values.items() if value not in (default, self.quick.get(name))
+        }
+
+    @contextmanager
+    def _explain_errors(self) -> Iterator[None]:
+        """Blames an error inside the block on the parameters if some were changed: not all combinations can work."""
+        try:
+            yield
+        except (ArithmeticError, IndexError, MemoryError, RuntimeError, TypeError, ValueError) as error:
+            changed = self.list_changed()
+            if isinstance(error, SeqwiseError) or not changed:
+                raise
+            values = ", ".join(f"{name} {value}" for name, value in changed.items())
+            reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            fix = f"seqwise lab run {self.id} --help lists the parameters and their defaults."
+            raise UsageError(f"{self.id} cannot be run with {values}: {reason}.", fix=fix) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,9 @@
-"""Runs experiments by id: with other parameters, quickly, and many of them one after the other."""
+"""Runs experiments by id, with other parameters or quickly, and saves results so that a run of many can be resumed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -36,37 +35,40 @@ def build_experiment(kind: type[Experiment], *, quick: bool = False, **parameter
 
 
 class ResultFile:
-    """Results as lines of JSON, with their packed figures, so that an interrupted run of all experiments can resume."""
+    """Results as lines of JSON, with their packed figures, so that an interrupted run of many can be resumed.
 
-    def __init__(self, path: Path):
+    Without a path the results are only kept in memory.
+    """
+
+    def __init__(self, path: Path | None):
         self.path = path
-        self.records: dict[str, dict[str, Any]] = {}
+        self.records: dict[str, dict[str, Any]] = {}  # by id
 
     def load(self) -> None:
         """Reads the results that are there; a line that was cut off is ignored."""
-        for line in self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []:
+        if self.path is None or not self.path.exists():
+            return
+        for line in self.path.read_text(encoding="utf-8").splitlines():
             try:
                 record = json.loads(line)
                 self.records[record["id"]] = record
             except (ValueError, KeyError, TypeError):
                 continue
 
+    def has(self, experiment: Experiment) -> bool:
+        """Returns whether there is a result with the same parameters."""
+        record = self.records.get(experiment.id, {})
+        return record.get("parameters") == json.loads(json.dumps(asdict(experiment)))
+
     def add(self, result: Result) -> None:
         """Adds a result and saves all of them."""
         record = to_record(result)
         self.records[record["id"]] = record
-        text = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in self.records.values())
-        write_text(self.path, text)
+        if self.path is not None:
+            text = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in self.records.values())
+            write_text(self.path, text)
 
 
 def to_record(result: Result) -> dict[str, Any]:
     """Returns a result with its packed figures as JSON values, as pages read it."""
     return {**result.to_json(), "figures": pack_figures(result.figures, MAX_FIGURE_BYTES)}
-
-
-def run_all(
-    kinds: Sequence[type[Experiment]], *, quick: bool = False, parameters: Mapping[str, Any] | None = None
-) -> Iterator[Result]:
-    """Yields the result of each experiment as soon as it is finished."""
-    for kind in kinds:
-        yield build_experiment(kind, quick=quick, **(parameters or {})).run()

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib import import_module
+from seqwise.cli.subcommands import Subcommands
 
-from seqwise.cli import console
-from seqwise.errors import UsageError, suggest
-
-# Subcommand → its description. Each is a function (argv) → exit status in the module of its name, or in `query`.
+# Subcommand → its description.
 COMMANDS = {
     "train": "train vectors on a corpus: skip-gram, CBOW, GloVe",
     "nearest": "list the words nearest to a word",
@@ -18,40 +14,11 @@ COMMANDS = {
     "convert": "convert between file formats",
     "plot": "draw a map of words: a picture or an interactive page",
 }
-QUERIES = ("nearest", "analogy", "different")  # the subcommands in `query`
-EXAMPLE = "seqwise vectors nearest vectors.safetensors king --n 5"
-
-
-def main(argv: Sequence[str]) -> int:
-    if not argv:
-        console.log(build_overview())
-        return UsageError.exit_status
-    command, *rest = argv
-    if command in ("--help", "--help-all", "-h"):
-        console.write(build_overview())
-        return 0
-    if command not in COMMANDS:
-        kind = "option" if command.startswith("-") else "command"
-        options = ("--help",) if kind == "option" else tuple(COMMANDS)
-        fix = f"{suggest(command, options)} See seqwise vectors --help."
-        raise UsageError(f"vectors has no {kind} {command!r}.", fix=fix)
-    module = import_module(f"seqwise.cli.vectors.{'query' if command in QUERIES else command}")
-    return getattr(module, command)(rest)
-
-
-def build_overview() -> str:
-    """Returns the text of `seqwise vectors --help`."""
-    width = max(map(len, COMMANDS)) + 2
-    commands = "\n".join(f"  {name:{width}}{purpose}" for name, purpose in COMMANDS.items())
-    return f"""usage: seqwise vectors COMMAND [OPTIONS]
-
-Train, query, evaluate, convert and plot word vectors.
-
-commands:
-{commands}
-
-options:
-  {"--help":{width}}this page; after a command, its main options and examples
-
-example:
-  {EXAMPLE}"""
+SUBCOMMANDS = Subcommands(
+    command="vectors",
+    description="Train, query, evaluate, convert and plot word vectors.",
+    purposes=COMMANDS,
+    modules=dict.fromkeys(("nearest", "analogy", "different"), "query"),
+    example="seqwise vectors nearest vectors.safetensors king --n 5",
+)
+main = SUBCOMMANDS.run

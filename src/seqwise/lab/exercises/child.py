@@ -1,0 +1,50 @@
+"""Runs the `solve` of a student's file on inputs, in a process of its own: `python child.py FILE FOLDER SECONDS`.
+
+The folder has `case-0.npz`, …; the outputs are written beside them, and an error as `error.json`. This file is started
+by `grading.py` and imports NumPy only, so that nothing of Seqwise is loaded where the student's code runs.
+"""
+
+import json
+import runpy
+import sys
+import traceback
+from pathlib import Path
+
+import numpy as np
+
+MAX_MEMORY = 4 * 2**30  # bytes of address space
+MAX_OUTPUT = 2**20  # bytes that may be printed
+
+
+def limit_resources(seconds: float) -> None:
+    """Limits memory, printed text and processor time, where the system can."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_OUTPUT, MAX_OUTPUT))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 2, int(seconds) + 3))
+
+
+def main(file: str, folder: Path, seconds: float) -> None:
+    limit_resources(seconds)
+    try:
+        names = runpy.run_path(file)
+        for path in sorted(folder.glob("case-*.npz")):
+            with np.load(path) as stored:
+                inputs = {name: value if value.ndim else value.item() for name, value in stored.items()}
+            outputs = names["solve"](**inputs)
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+            arrays = [np.asarray(each, dtype=np.float64) for each in outputs]
+            np.savez(folder / path.name.replace("case", "outputs"), *arrays)
+    except BaseException as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+        message = {"kind": type(error).__name__, "message": str(error)[:500], "line": line}
+        (folder / "error.json").write_text(json.dumps(message), encoding="utf-8")
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]))
