@@ -8,11 +8,17 @@ import subprocess
 
 import pytest
 
+from seqwise.cli.lab import COMMANDS as LAB_COMMANDS
 from seqwise.cli.main import COMMANDS
 from seqwise.cli.vectors import COMMANDS as VECTOR_COMMANDS
 from seqwise.tasks.defaults import DEFAULT_BUDGET
 
-PAGES = [(name,) for name in COMMANDS] + [("vectors", name) for name in VECTOR_COMMANDS]
+PAGES = [
+    *((name,) for name in COMMANDS),
+    *(("vectors", name) for name in VECTOR_COMMANDS),
+    *(("lab", name) for name in LAB_COMMANDS),
+    ("lab", "run", "C2"),
+]
 
 
 @pytest.mark.parametrize("words", PAGES, ids=" ".join)

@@ -98,7 +98,9 @@ def find_mistakes(words: list[str]) -> list[str]:
         return []
     if not rest or rest[0] not in COMMANDS:
         return [f"no command {' '.join(rest[:1])}"]
-    depth = 2 if rest[0] == "vectors" and rest[1:2] != ["--help"] else 1  # a command with subcommands
+    depth = 2 if rest[0] in ("vectors", "lab") and rest[1:2] != ["--help"] else 1  # a command with subcommands
+    if rest[:2] == ["lab", "run"] and re.fullmatch(r"[A-H]\d+", " ".join(rest[2:3])):
+        depth = 3  # the parameters of one experiment
     used = {word.partition("=")[0].replace("_", "-") for word in rest[depth:] if word.startswith("--") and word != "--"}
     known = list_options(*rest[:depth])
     return [f"{' '.join(rest[:depth])} has no option {option}" for option in sorted(used - known)]

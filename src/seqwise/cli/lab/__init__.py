@@ -7,7 +7,7 @@ from seqwise.cli.subcommands import Subcommands
 # Subcommand → its description.
 COMMANDS = {
     "list": "list the experiments: id, expected time, claim",
-    "run": "run experiments: claim, numbers, verdict, figure; all of them as one page, or a chapter as slides",
+    "run": "run experiments: numbers, verdict, figure; all as one page, a chapter as slides",
     "quiz": "predict whether a statement is true, then see the evidence",
     "exercise": "write an exercise to a file: an equation to fill in",
     "grade": "check a solved exercise, and name the term that is wrong",
