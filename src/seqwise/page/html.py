@@ -18,7 +18,7 @@ from typing import Any
 from seqwise.environment import get_version
 from seqwise.page.figures import Figure
 from seqwise.page.packing import pack_figures
-from seqwise.page.palette import ROLES, SERIES, get_scale
+from seqwise.page.palette import ROLES, SERIES, Stops, get_scale
 from seqwise.page.script import COMPONENTS, bundle, dump_json_for_script
 
 MAX_PAGE_BYTES = 6_000_000  # of the figures of a page, as far as they can be made coarser
@@ -27,6 +27,7 @@ FRAME_HEIGHT = 600  # pixels, until the script inside a frame sets its height
 
 _PLACEHOLDER = re.compile(r"\{\{([A-Z]+)\}\}")
 _FOLDER = Path(__file__).parent
+FIGURE_STYLE = _FOLDER / "view.css"  # what a page with figures needs
 
 
 def build_page(title: str, summary: Sequence[str], figures: Sequence[Figure], max_bytes: int = MAX_PAGE_BYTES) -> str:
@@ -35,24 +36,27 @@ def build_page(title: str, summary: Sequence[str], figures: Sequence[Figure], ma
         "title": title,
         "summary": list(summary),
         "figures": pack_figures(figures, max_bytes),
-        "scales": {
-            **{role: get_scale("sequential", role) for role in ("", *ROLES)},
-            "diverging": get_scale("diverging"),
-        },
+        "scales": list_scales(),
     }
     body = fill_template(_FOLDER / "view.html", title=title, sentences=" ".join(summary), version=get_version())
-    return build_document(title, body, data, COMPONENTS / "page.js", _FOLDER / "view.css")
+    return build_document(title, body, data, COMPONENTS / "page.js", FIGURE_STYLE)
 
 
-def build_document(title: str, body: str, data: Any, script: Path, style: Path) -> str:
+def list_scales() -> dict[str, tuple[Stops, Stops]]:
+    """Returns the stops of all colour scales by role, as the components of a page read them."""
+    sequential = {role: get_scale("sequential", role) for role in ("", *ROLES)}
+    return {**sequential, "diverging": get_scale("diverging")}
+
+
+def build_document(title: str, body: str, data: Any, script: Path, *styles: Path) -> str:
     """Returns the text of an HTML file that loads nothing.
 
     script: the module that draws the page from `data`
-    style: what the page needs besides `style.css`
+    styles: what the page needs besides `style.css`
     """
     parts = {
         "TITLE": escape(title),
-        "STYLE": build_style() + _read(style),
+        "STYLE": build_style() + "".join(map(_read, styles)),
         "BODY": body,
         "DATA": dump_json_for_script(data),
         "SCRIPT": _join_modules(script),

@@ -62,9 +62,10 @@ export function explore(plot, marks, pins, isFocusable = true) {
     anchor = items.some(pins.has) ? mark : null;
     show(mark);
   };
+  // The position in pixels of the plot, which a slide enlarges or reduces.
   const locate = (event) => {
-    const box = plot.getBoundingClientRect();
-    return [event.clientX - box.left, event.clientY - box.top];
+    const box = plot.getBoundingClientRect(), scale = box.width / plot.offsetWidth || 1;
+    return [(event.clientX - box.left) / scale, (event.clientY - box.top) / scale];
   };
   pins.follow(plot, () => pins.getItems().map((item) => [item.key, item.index]), () => {
     if (!anchor || marks.items(anchor).some(pins.has)) return;

@@ -133,10 +133,18 @@ export function drawCharts(element) {
   for (const plot of element.querySelectorAll(".plot")) plot.dispatchEvent(new Event("draw"));
 }
 
-// Calls `onChange` when a media query changes, for as long as the element is part of the page.
+// Calls `onChange` when a media query changes, for as long as the element is part of the page. Elements that were part of it
+// are forgotten when others follow, so that a figure that is drawn again and again leaves nothing behind.
+const followers = new Map();
 export function followMedia(query, element, onChange) {
-  const listener = () => element.isConnected ? onChange() : query.removeEventListener("change", listener);
-  query.addEventListener("change", listener);
+  if (!followers.has(query)) {
+    followers.set(query, []);
+    query.addEventListener("change", () => {
+      for (const follower of followers.get(query)) if (follower.element.isConnected) follower.onChange();
+    });
+  }
+  for (const follower of followers.get(query)) follower.wasConnected ||= follower.element.isConnected;
+  followers.set(query, [...followers.get(query).filter((one) => one.element.isConnected || !one.wasConnected), { element, onChange, wasConnected: false }]);
 }
 
 const measuringPen = document.createElement("canvas").getContext("2d");

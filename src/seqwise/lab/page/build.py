@@ -1,0 +1,109 @@
+"""The results of experiments as HTML files that load nothing: a page of all statements, and slides of a chapter.
+
+Both take records as `seqwise.lab.running.to_record` returns them. `lab.js` draws the page, which shows a verdict only
+after the reader has guessed it; `slides.js` draws the slides; `live/` has figures that recompute in the browser. This
+module runs no experiment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seqwise.environment import get_version
+from seqwise.lab.catalogue import CHAPTERS
+from seqwise.page.html import FIGURE_STYLE, build_document, fill_template, list_scales
+from seqwise.page.palette import SERIES, make_style
+
+NUM_STATEMENTS = 90  # of the textbook; a page may have fewer, after an interrupted run
+TITLE = f"The lab: {NUM_STATEMENTS} statements about sequence models, put to the test"
+COPIED = ("id", "claim", "equation", "measurement", "rule", "verdict", "condition", "instead", "evidence", "seconds")
+
+_FOLDER = Path(__file__).parent
+_COMMAND = re.compile(r"seqwise lab run [A-H]\d+")
+_OPTION = re.compile(r"\s+--(?P<name>[\w-]+)")
+_VALUE = re.compile(r"[ =](?!--)[^\s:;]*[^\s:;,.)]")  # without the punctuation of the sentence around it
+
+
+def build_lab_page(records: Sequence[Mapping[str, Any]]) -> str:
+    """Returns an HTML file with all results: the reader guesses each verdict before it is shown."""
+    data = {
+        "title": TITLE,
+        "total": NUM_STATEMENTS,
+        "chapters": [
+            {"letter": chapter.letter, "title": chapter.title, "records": _select(records, chapter.letter)}
+            for chapter in CHAPTERS.values()
+        ],
+        **_list_appearance(),
+    }
+    body = fill_template(_FOLDER / "lab.html", title=TITLE, version=get_version())
+    return build_document(TITLE, body, data, _FOLDER / "lab.js", FIGURE_STYLE, _FOLDER / "lab.css")
+
+
+def build_slides(records: Sequence[Mapping[str, Any]], title: str) -> str:
+    """Returns an HTML file with slides: of each statement first the question, then the verdict with its figures."""
+    data = {
+        "title": title,
+        "records": [record for letter in CHAPTERS for record in _select(records, letter)],
+        **_list_appearance(),
+    }
+    body = fill_template(_FOLDER / "slides.html", title=title)
+    return build_document(title, body, data, _FOLDER / "slides.js", FIGURE_STYLE, _FOLDER / "slides.css")
+
+
+def _list_appearance() -> dict[str, Any]:
+    """Returns the colour scales, and the styles that figures computed in the browser choose from."""
+    return {"scales": list_scales(), "styles": [make_style(index).to_plain() for index in range(2 * len(SERIES))]}
+
+
+def _select(records: Sequence[Mapping[str, Any]], letter: str) -> list[dict[str, Any]]:
+    """Returns what a page needs of the records of a chapter, in the order of the textbook."""
+    chosen = [record for record in records if record["id"].startswith(letter)]
+    return [_convert(record) for record in sorted(chosen, key=lambda record: int(record["id"][1:]))]
+
+
+def _convert(record: Mapping[str, Any]) -> dict[str, Any]:
+    command, hint = split_command(record["try_next"], record["parameters"])
+    return {
+        **{key: record[key] for key in COPIED},
+        "numbers": _list_single(record["measured"]),
+        "parameters": {name: _show(value) for name, value in record["parameters"].items()},
+        "command": command,
+        "hint": hint,
+        "figures": record["figures"],
+    }
+
+
+def _list_single(measured: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the numbers and texts of a measurement; arrays are left to the figures, which have them already."""
+    return {
+        name: value for name, value in measured.items() if value is None or isinstance(value, (bool, int, float, str))
+    }
+
+
+def _show(value: Any) -> Any:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+
+
+def split_command(text: str, parameters: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the command of a sentence such as "seqwise lab run C2 --steps 9: …", and what there is to look for.
+
+    parameters: of the experiment; an option whose parameter is true or false has no value
+    """
+    match = _COMMAND.search(text)
+    if match is None:
+        return "", text
+    end = match.end()
+    while option := _OPTION.match(text, end):
+        end = option.end()
+        name = option["name"].replace("-", "_")
+        is_switch = name == "quick" or isinstance(parameters.get(name.removeprefix("no_")), bool)
+        if not is_switch and (value := _VALUE.match(text, end)):
+            end = value.end()
+    command = text[match.start() : end]
+    if match.start() > 0:
+        return command, text
+    hint = text[end:].lstrip(" :;,.–—")
+    return command, hint[:1].upper() + hint[1:]
