@@ -245,6 +245,7 @@ def test_a_page_of_few_statements_says_so(show: Show):
 def test_a_page_of_all_statements_opens_and_draws_what_is_on_the_screen(show: Show):
     tab = show(make_all_records()).tab
     assert tab.locator("#count").count() == 0
+    assert not re.search("undefined|null|NaN|^(true|false)$", tab.inner_text("body"), re.MULTILINE)
     assert tab.locator(".statement").count() == NUM_STATEMENTS
     assert tab.locator("nav a").count() == 8
     tab.evaluate("location.hash = '#H16'")

@@ -10,7 +10,7 @@ const { title, total, chapters: allChapters, scales, styles } = JSON.parse(docum
 const chapters = allChapters.filter(({ records }) => records.length), records = chapters.flatMap((chapter) => chapter.records);
 const ids = records.map(({ id }) => id), guesses = createGuesses(records);
 const printMode = matchMedia("print");
-const LEAD = "Each statement below is taken from course notes and was tested by an experiment. Decide whether it is true, false, or depends on a condition; " +
+const LEAD = "Each statement below comes from course notes and is tested by an experiment. Decide whether it is true, false, or depends on a condition; " +
   "your guess reveals the verdict with its evidence, the figures, and a command to run it yourself.";
 
 // --- figures are drawn when they come near the screen, and in the background
@@ -42,7 +42,7 @@ function makeHead() {
   const choice = makeChoice("Show", options, filter, (value) => { filter = value; update(); });
   const status = make("p", { class: "score", role: "status" }), forget = makeButton("Start again", () => guesses.clear(), { class: "small", "aria-label": "Forget my guesses" });
   document.querySelector("header").append(make("p", { class: "label" }, "Seqwise"), make("h1", {}, title), make("p", { class: "lead" }, LEAD),
-    records.length < total && make("p", { class: "hint", id: "count" }, `This page has ${records.length} of the ${total} statements.`),
+    ...records.length < total ? [make("p", { class: "hint", id: "count" }, `This page has ${records.length} of the ${total} statements.`)] : [],
     make("div", { class: "switches" }, status, forget, make("label", { class: "switch" }, reveal, "Show all verdicts"), choice));
   return () => {
     const made = guesses.countMade(ids);
