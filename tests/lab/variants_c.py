@@ -11,6 +11,8 @@ from seqwise.lab.gradients.c4_shared_matrix import SharedMatrix
 from seqwise.lab.gradients.c5_activations import Activations
 from seqwise.lab.gradients.c6_c7_clipping import ClippingDirection, ClippingSmallGradients
 from seqwise.lab.gradients.c8_initialisation import Initialisation
+from seqwise.lab.gradients.c9_normalisation import Normalisation
+from seqwise.lab.gradients.c10_long_range import LongRange
 from seqwise.lab.gradients.c11_saturation import Saturation
 from seqwise.layers import xavier_
 
@@ -81,6 +83,20 @@ class ResidualUnit(Saturation):
         return super().step(a) + a
 
 
+class ForgottenNorm(Normalisation):
+    """Builds the plain cell in both cases."""
+
+    def build_cell(self, inputs, has_norm):
+        return super().build_cell(inputs, has_norm=False)
+
+
+class ClosedGates(LongRange):
+    """Forgets to open the gates of GRU and LSTM, whose gradients then vanish like the RNN's."""
+
+    def build_model(self, name, task, lag):
+        return super().build_model("half" if name in ("gru", "lstm") else name, task, lag)
+
+
 VARIANTS = {
     "C1": OnePowerTooMany,
     "C2": NormalTwice,
@@ -90,6 +106,8 @@ VARIANTS = {
     "C6": ClippingPerParameter,
     "C7": NormalisedGradients,
     "C8": XavierForReLU,
+    "C9": ForgottenNorm,
+    "C10": ClosedGates,
     "C11": ResidualUnit,
 }
 
@@ -97,4 +115,6 @@ VARIANTS = {
 FOUND: dict[str, str] = {
     "C4": "holds if",  # only at gain 1; at other gains equal and independent matrices vanish or explode alike
     "C5": "holds if",  # of gradients; measured by its input, tanh saturates before sigmoid
+    "C9": "holds",
+    "C10": "holds if",  # the gates have to start open
 }

@@ -22,7 +22,7 @@ from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
 from seqwise.lab.fitting import make_generator
 from seqwise.layers import RNNCell
 from seqwise.lens.jacobians import Trajectory
-from seqwise.page.figures import Figure, LineChart, Reference, Series
+from seqwise.page.figures import Figure, LineChart, Series
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,6 @@ class JacobianBound(Experiment):
             x_label="length n of the product (time steps)",
             y_label="largest singular value",
             y_log=True,
-            references=[Reference(axis="y", value=1.0, label="norm 1")],
             note="The bound is never crossed, but at large ‖W‖ it promises an explosion that does not happen.",
         )
         return [lines]

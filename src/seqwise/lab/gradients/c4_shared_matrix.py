@@ -105,7 +105,7 @@ class SharedMatrix(Experiment):
             title="Length of a vector after n random matrices: one shared matrix, or independent ones",
             series=series,
             x_label="number of matrices n (time steps or layers)",
-            y_label="length relative to the start (median, quartiles)",
+            y_label="relative length (median, quartiles)",
             y_log=True,
             references=[Reference(axis="y", value=1.0, label="length 1")],
             note="At gain 1 only the shared matrix drifts away; at another gain both roughly follow gⁿ.",
