@@ -22,6 +22,8 @@ from seqwise.training.loop import Trainer
 DrawBatch = Callable[[torch.Generator], tuple[Tensor, Tensor]]  # returns inputs (B, …) and targets (B, …)
 ComputeLoss = Callable[[nn.Module, Tensor, Tensor], Tensor]  # model, inputs, targets → losses, one per target
 
+TARGET_WINDOW = 20  # steps over which the loss is averaged for stopping early
+
 
 @dataclass(frozen=True)
 class DrawnBatch(Batch):
@@ -71,12 +73,14 @@ def fit(
     learning_rate: float = 1e-2,
     clip: float = 1.0,
     warmup: float = 0.0,
+    target: float = 0.0,
     seed: int = 0,
 ) -> list[float]:
     """Trains a model in place by AdamW with a constant learning rate; returns the loss of each step.
 
     clip: largest norm of the gradients; 0 for no clipping
     warmup: share of the steps in which the learning rate rises from 0
+    target: stop early once the mean loss of the last `TARGET_WINDOW` steps is below it
     """
     settings = ResolvedTrainingSettings(
         learning_rate=learning_rate,
@@ -90,7 +94,11 @@ def fit(
     )
     batches = DrawnBatches(draw, steps, seed)
     trainer = Trainer(_Objective(model, compute_loss), batches, settings, Budget(1, "epochs"), seed=seed)
-    losses = [step.loss for step in trainer.steps()]
+    losses: list[float] = []
+    for step in trainer.steps():
+        losses.append(step.loss)
+        if len(losses) >= TARGET_WINDOW and sum(losses[-TARGET_WINDOW:]) < target * TARGET_WINDOW:
+            break
     model.eval()
     return losses
 
