@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from seqwise.lab.sequences.a1_next_word import NextWord
+from seqwise.lab.sequences.a3_word_order import WordOrder
+from seqwise.lab.sequences.a4_autoregression import Autoregression
 from seqwise.lab.sequences.a5_padding import Padding
 from seqwise.lab.sequences.a6_one_to_one import OneToOne
 from seqwise.layers import Encoder, SinusoidalPositions
@@ -13,6 +15,20 @@ class ForgottenCausalMask(NextWord):
 
     def run_model(self, model, inputs):
         return model(inputs, causal=False)[0] if isinstance(model, Encoder) else model(inputs)[0]
+
+
+class ForgottenPositions(WordOrder):
+    """Does not add the positions."""
+
+    def build(self, kind):
+        return super().build("attention" if kind == "positions" else kind)
+
+
+class ForgottenState(Autoregression):
+    """Resets the state at every step, so the RNN reads one value only."""
+
+    def predict(self, model, x):
+        return super().predict(model, x.reshape(-1, 1, 1)).view_as(x)
 
 
 class ForgottenPaddingMask(Padding):
@@ -29,7 +45,13 @@ class InputWithTime(OneToOne):
         return super().run_feedforward(SinusoidalPositions(self.units)(x))
 
 
-VARIANTS = {"A1": ForgottenCausalMask, "A5": ForgottenPaddingMask, "A6": InputWithTime}
+VARIANTS = {
+    "A1": ForgottenCausalMask,
+    "A3": ForgottenPositions,
+    "A4": ForgottenState,
+    "A5": ForgottenPaddingMask,
+    "A6": InputWithTime,
+}
 
 # Statements whose verdict the textbook leaves open, or that the measurement contradicts: id → verdict
 FOUND: dict[str, str] = {}

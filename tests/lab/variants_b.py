@@ -8,6 +8,7 @@ from torch import nn
 from seqwise.lab.unrolling.b1_shared_weight import SharedWeight
 from seqwise.lab.unrolling.b2_parameter_count import ParameterCount
 from seqwise.lab.unrolling.b3_jacobian_product import JacobianProduct
+from seqwise.lab.unrolling.b4_absolute_position import AbsolutePosition
 from seqwise.lab.unrolling.b5_truncation import Truncation
 from seqwise.lab.unrolling.b6_sum_of_losses import SumOfLosses
 from seqwise.lab.unrolling.b8_equal_influence import EqualInfluence, Recall
@@ -50,6 +51,15 @@ class TransposedMatrix(JacobianProduct):
         return super().multiply(W.T, derivatives)
 
 
+class RandomPlace(AbsolutePosition):
+    """Copies from another place in each sequence, which no network can know."""
+
+    def draw_place(self, generator, batch=64):
+        ids, _ = super().draw_place(generator, batch)
+        places = torch.randint(self.length, (batch, 1), generator=generator)
+        return ids, ids.gather(1, places)[:, 0] - 1
+
+
 class WithoutTruncation(Truncation):
     """Ignores the window, so that segments are whole sequences."""
 
@@ -85,6 +95,7 @@ VARIANTS = {
     "B1": LastCopyOnly,
     "B2": CellPerStep,
     "B3": TransposedMatrix,
+    "B4": RandomPlace,
     "B5": WithoutTruncation,
     "B6": MeanOfLosses,
     "B8": PlainSum,
@@ -92,4 +103,7 @@ VARIANTS = {
 }
 
 # Statements whose verdict the textbook leaves open, or that the measurement contradicts: id → verdict
-FOUND: dict[str, str] = {"B5": "holds"}
+FOUND = {
+    "B4": "holds if",  # a recurrent network counts from its initial state, so it does learn "the token at place 7"
+    "B5": "holds",
+}
