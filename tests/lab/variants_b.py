@@ -11,6 +11,7 @@ from seqwise.lab.unrolling.b3_jacobian_product import JacobianProduct
 from seqwise.lab.unrolling.b4_absolute_position import AbsolutePosition
 from seqwise.lab.unrolling.b5_truncation import Truncation
 from seqwise.lab.unrolling.b6_sum_of_losses import SumOfLosses
+from seqwise.lab.unrolling.b7_depth import Depth
 from seqwise.lab.unrolling.b8_equal_influence import EqualInfluence, Recall
 from seqwise.lab.unrolling.b9_total_loss import TotalLoss
 
@@ -74,6 +75,13 @@ class MeanOfLosses(SumOfLosses):
         return step_losses.mean(1)
 
 
+class CountedFromTheTop(Depth):
+    """Takes the top layer for the first one."""
+
+    def probe(self, model):
+        return super().probe(model)[::-1]
+
+
 class PlainSum(EqualInfluence):
     """Adds the inputs up: no tanh, and the identity for W, which training does not change."""
 
@@ -98,6 +106,7 @@ VARIANTS = {
     "B4": RandomPlace,
     "B5": WithoutTruncation,
     "B6": MeanOfLosses,
+    "B7": CountedFromTheTop,
     "B8": PlainSum,
     "B9": LastLossOnly,
 }
@@ -106,4 +115,5 @@ VARIANTS = {
 FOUND = {
     "B4": "holds if",  # a recurrent network counts from its initial state, so it does learn "the token at place 7"
     "B5": "holds",
+    "B7": "holds if",
 }

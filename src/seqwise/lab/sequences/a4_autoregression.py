@@ -3,10 +3,10 @@
     autoregression     x̂ₜ₊₁ = f(xₜ, xₜ₋₁ … xₜ₋ₚ₊₁)              a window of p past values
     hidden state       x̂ₜ₊₁ = g(hₜ),   hₜ = f(xₜ, hₜ₋₁)          a summary of all of them
 
-Both model the same conditional distribution (Zhang et al., Dive into Deep Learning, §9.1). The window is simple, for
-a linear process, solved by least squares; but what is older than p steps does not exist for it. A hidden state has no
-such limit: it keeps what training finds useful. The process here is x(t) = 0.9 x(t − lag) + noise, of which 0.81 of the
-variance can be predicted, by a model that remembers `lag` steps.
+Both model the same conditional distribution (Zhang et al., Dive into Deep Learning, §9.1). For a linear process least
+squares solves the window, but what is older than p steps does not exist for it. A hidden state has no such limit: it
+keeps what training finds useful. The process here is x(t) = 0.9 x(t − lag) + noise, of which 0.81 of the variance can
+be predicted, by a model that remembers `lag` steps.
 """
 
 from __future__ import annotations
