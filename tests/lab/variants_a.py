@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from seqwise.lab.sequences.a1_next_word import NextWord
+from seqwise.lab.sequences.a2_four_shapes import FourShapes
 from seqwise.lab.sequences.a3_word_order import WordOrder
 from seqwise.lab.sequences.a4_autoregression import Autoregression
 from seqwise.lab.sequences.a5_padding import Padding
@@ -15,6 +16,13 @@ class ForgottenCausalMask(NextWord):
 
     def run_model(self, model, inputs):
         return model(inputs, causal=False)[0] if isinstance(model, Encoder) else model(inputs)[0]
+
+
+class WordByWord(FourShapes):
+    """Translates every word by exactly one, which makes translation a kind of tagging."""
+
+    def draw_task(self, task, generator, batch=64):
+        return super().draw_task("tagging" if task == "translation" else task, generator, batch)
 
 
 class ForgottenPositions(WordOrder):
@@ -47,6 +55,7 @@ class InputWithTime(OneToOne):
 
 VARIANTS = {
     "A1": ForgottenCausalMask,
+    "A2": WordByWord,
     "A3": ForgottenPositions,
     "A4": ForgottenState,
     "A5": ForgottenPaddingMask,

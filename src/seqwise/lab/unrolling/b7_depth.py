@@ -3,11 +3,11 @@
     h¹ₜ = f(xₜ, h¹ₜ₋₁),   hˡₜ = f(hˡ⁻¹ₜ, hˡₜ₋₁)          Rˡ(k): how well xₜ₋ₖ can be read from hˡₜ
 
 Three stacked layers learn to recall a recent and an old input at once; the readout is on the top layer. A linear probe
-per layer then shows which lags each layer carries (R² on new sequences; "memory functions", Jaeger 2001). In a GRU,
-whose gates start near 1/2 and forget half of the state per step, a layer remembers a few steps, and the layers add up:
-only the top one has the old input. So the claim is found there. A tanh RNN with an orthogonal matrix remembers more
-than the lag before any training, and its first layer carries everything. The order of the layers is thus no law of
-depth: it appears when the pattern is longer than the memory of one layer. The short pattern is in every layer.
+per layer shows which lags it carries (memory functions, Jaeger 2001). In a GRU, whose gates start near 1/2 and forget
+half of the state per step, a layer remembers a few steps and the layers add up: only the top one has the old input. A
+tanh RNN with an orthogonal matrix remembers more than the lag before any training, and its first layer carries it all.
+The order of layers is no law of depth: it appears when a pattern exceeds the memory of one layer. The short pattern is
+in every layer.
 """
 
 from __future__ import annotations
@@ -68,12 +68,11 @@ class Depth(Experiment):
             model = DeepRecall(cell, self.units, self.depth)
             before = self.probe(model)
             fit(model, self.draw_batch, compute_loss, steps=self.training_steps, seed=self.seed)
-            scores = self.probe(model)  # (depth, lags)
+            measured[f"scores_{kind}"] = scores = self.probe(model)  # (depth, lags)
             measured[f"untrained_bottom_long_{kind}"] = float(before[0, self.long_lag])
             for layer, index in (("bottom", 0), ("top", -1)):
                 measured[f"{layer}_short_{kind}"] = float(scores[index, self.short_lag])
                 measured[f"{layer}_long_{kind}"] = float(scores[index, self.long_lag])
-            measured[f"scores_{kind}"] = scores
         return measured
 
     def draw_batch(self, generator: torch.Generator, batch: int = 32) -> tuple[Tensor, Tensor]:
