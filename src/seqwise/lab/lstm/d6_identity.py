@@ -40,13 +40,13 @@ class IdentityCell(Experiment):
     """Number of steps from c_0 to c_T."""
     forget_bias: float = 8.0
     """Bias of the forget gate; σ(8) = 0.9997."""
-    closed_bias: float = -10.0
-    """Bias of the input gate where it is closed; where it is open, the bias is 0."""
+    closure: float = 10.0
+    """The input gate is closed by a bias of minus this; where it is open, the bias is 0."""
 
     def measure(self) -> Measured:
         x = torch.randn(1, self.steps, self.units, dtype=torch.float64)
         biases = {
-            "closed": (self.forget_bias, self.closed_bias),
+            "closed": (self.forget_bias, -self.closure),
             "open": (self.forget_bias, 0.0),
             "initial": (1.0, 0.0),
         }
