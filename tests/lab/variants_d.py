@@ -13,6 +13,8 @@ from seqwise.lab.lstm.d6_identity import IdentityCell
 from seqwise.lab.lstm.d7_lstm_bptt import BackpropagationByHand
 from seqwise.lab.lstm.d8_parameters import ParameterCounts
 from seqwise.lab.lstm.d9_hidden_memory import HiddenMemory
+from seqwise.lab.lstm.d10_additive_update import AdditiveUpdate, ProductCell
+from seqwise.lab.lstm.d11_activations import Activations
 from seqwise.layers.cells import Cell
 
 
@@ -94,6 +96,20 @@ class NoOutputGate(HiddenMemory):
         return cell
 
 
+class ProductTwice(AdditiveUpdate):
+    """Forgets the 1 in 1 + i ⊙ g, so that both products have factors far from 1."""
+
+    def build_cell(self, name):
+        return ProductCell(2, self.units) if name == "product_near_1" else super().build_cell(name)
+
+
+class NothingExchanged(Activations):
+    """Forgets to exchange the function of the content."""
+
+    def build_cell(self, name):
+        return super().build_cell("standard" if name == "content" else name)
+
+
 VARIANTS = {
     "D1": TanhGates,
     "D2": SoftmaxGates,
@@ -104,9 +120,13 @@ VARIANTS = {
     "D7": MissingCellPath,
     "D8": NoForgetGate,
     "D9": NoOutputGate,
+    "D10": ProductTwice,
+    "D11": NothingExchanged,
 }
 
 # Statements whose verdict the textbook leaves open, or that the measurement contradicts: id → verdict
 FOUND: dict[str, str] = {
     "D6": "holds if",  # an open input gate writes to the cell: the gradient survives, but not that of an identity
+    "D10": "holds if",  # a product with factors near 1 carries gradients and values as the sum does
+    "D11": "holds if",  # σ as content slows learning down many times; tanh as gate does not
 }

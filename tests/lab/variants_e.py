@@ -7,6 +7,7 @@ from torch import sigmoid
 from seqwise.lab.gru.e1_sigmoid_symmetry import SigmoidSymmetry
 from seqwise.lab.gru.e2_e3_update_gate import RememberingGates, UpdateGate
 from seqwise.lab.gru.e4_reset_order import ResetOrder
+from seqwise.lab.gru.e5_lstm_or_gru import LSTMOrGRU
 from seqwise.lab.gru.e6_merged_gates import MergedGates
 
 
@@ -42,6 +43,13 @@ class SameCellTwice(ResetOrder):
         return after, after
 
 
+class SingleTask(LSTMOrGRU):
+    """Concludes from one task."""
+
+    def parse_tasks(self):
+        return ["recall"]
+
+
 class EqualGates(MergedGates):
     """Couples i = f instead of i = 1 − f."""
 
@@ -54,6 +62,7 @@ VARIANTS = {
     "E2": OneConvention,
     "E3": ExchangedConventions,
     "E4": SameCellTwice,
+    "E5": SingleTask,
     "E6": EqualGates,
 }
 

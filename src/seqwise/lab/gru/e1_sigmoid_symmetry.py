@@ -45,7 +45,7 @@ class SigmoidSymmetry(Experiment):
             x = torch.linspace(-self.largest, self.largest, self.points, dtype=dtype)
             left, right = self.compute_left(x), 1 - sigmoid(x)
             difference = (left - right).abs()
-            relative = (difference / left).numpy()
+            relative = (difference / left.clamp(min=torch.finfo(dtype).tiny)).numpy()
             measured |= {
                 f"largest_error_{name}": float(difference.max()),
                 f"machine_epsilon_{name}": epsilon,

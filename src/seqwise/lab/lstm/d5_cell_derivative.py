@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, tanh
 from torch.autograd.functional import jacobian
 
+from seqwise.errors import UsageError
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide_condition
 from seqwise.lab.lstm.unroll import step, unroll
 from seqwise.layers import LSTMCell
@@ -45,6 +46,8 @@ class CellDerivative(Experiment):
     """Factor of the orthogonal recurrent matrices U; small ones weaken the paths through the gates."""
 
     def measure(self) -> Measured:
+        if self.steps < 2:
+            raise UsageError(f"expected at least 2 steps, received {self.steps}.")
         cell = LSTMCell(self.units, self.units).double().requires_grad_(False)
         cell.weight_hidden.mul_(self.recurrent_scale)
         x = torch.randn(1, self.steps, self.units, dtype=torch.float64)

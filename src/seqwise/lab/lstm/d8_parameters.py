@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
+from seqwise.errors import UsageError
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
 from seqwise.layers import Cell, Embedding, GRUCell, LSTMCell, RNNCell
 from seqwise.page.figures import Figure, LineChart, Reference, Series
@@ -38,6 +39,8 @@ class ParameterCounts(Experiment):
     """Tokens of the language model whose embedding and output layer are counted too."""
 
     def measure(self) -> Measured:
+        if self.largest < 8:
+            raise UsageError(f"expected at least 8 units, received {self.largest}.")
         sizes = [2**exponent for exponent in range(3, self.largest.bit_length()) if 2**exponent <= self.largest]
         counts = {name: np.array([self.count(name, size) for size in sizes]) for name in ("rnn", "lstm", "gru")}
         outside = np.array([count_parameters(Embedding(self.vocabulary, size)) for size in sizes])
