@@ -37,7 +37,7 @@ class GRUPair(Experiment):
     def build_cells(self) -> dict[str, GRUCell]:
         """Returns the cell in which z keeps, and the one in which it replaces, with the same weights."""
         cells = {"keeps": GRUCell(self.units, self.units), "replaces": ReplacingGRUCell(self.units, self.units)}
-        cells["keeps"].bias.normal_()  # type: ignore[union-attr]
+        cells["keeps"].bias.normal_()
         cells["replaces"].load_state_dict(cells["keeps"].state_dict())
         return {name: cell.double().requires_grad_(False) for name, cell in cells.items()}
 
@@ -87,7 +87,7 @@ class UpdateGate(GRUPair):
         cell = cells["replaces"].__class__(self.units, self.units).double().requires_grad_(False)
         cell.load_state_dict(cells["replaces"].state_dict())
         for parameter in (cell.weight_input, cell.weight_hidden, cell.bias):
-            parameter.chunk(3)[1].neg_()  # type: ignore[union-attr]
+            parameter.chunk(3)[1].neg_()
         return cell
 
     def judge(self, measured: Measured) -> Verdict:
@@ -123,7 +123,7 @@ def run_torch(cell: GRUCell, x: Tensor, h: Tensor) -> Tensor:
     """Returns the new state by PyTorch's own cell with the same weights."""
     other = nn.GRUCell(cell.inputs, cell.units, dtype=x.dtype)
     other.weight_ih, other.weight_hh = cell.weight_input, cell.weight_hidden
-    other.bias_ih = cell.bias  # type: ignore[assignment]
+    other.bias_ih = cell.bias
     other.bias_hh = nn.Parameter(torch.cat([torch.zeros(2 * cell.units, dtype=x.dtype), cell.bias_hidden]))
     return other(x, h)
 

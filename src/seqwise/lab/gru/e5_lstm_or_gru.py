@@ -42,7 +42,7 @@ CELLS: dict[str, type[LSTMCell | GRUCell]] = {"lstm": LSTMCell, "gru": GRUCell}
 class LSTMOrGRU(Experiment):
     id = "E5"
     claim = "Neither LSTM nor GRU always wins."
-    equation = "log(error of the GRU / error of the LSTM) is > 0 on some tasks and < 0 on others"
+    equation = "log(error of the GRU / error of the LSTM) is neither > 0 nor < 0 on every task"
     measurement = (
         "The errors of LSTM and GRU after the same training, on several tasks, with 95% intervals over models."
     )

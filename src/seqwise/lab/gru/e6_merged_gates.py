@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
-from seqwise.lab.lstm.unroll import unroll
+from seqwise.lab.lstm.unroll import Replacement, unroll
 from seqwise.layers import GRUCell, LSTMCell
 from seqwise.page.figures import Figure, LineChart, Series
 
@@ -46,22 +46,22 @@ class MergedGates(Experiment):
     def measure(self) -> Measured:
         with torch.no_grad():
             gru = GRUCell(self.units, self.units).double()
-            gru.bias.normal_()  # type: ignore[union-attr]
+            gru.bias.normal_()
             lstm = self.couple(gru)
             x = torch.randn(1, self.steps, self.units, dtype=torch.float64)
             rebuilt = self.run_exposed(lstm, x)
-            states = {reset: unroll(gru, x, replace={"reset": reset})[0]["hidden"][0] for reset in (1.0, self.reset)}
-            states["computed"] = unroll(gru, x)[0]["hidden"][0]
-        errors = {key: (each - rebuilt).norm(dim=-1) / each.norm(dim=-1) for key, each in states.items()}
+            gates: dict[str, dict[str, Replacement]] = {
+                "open": {"reset": 1.0},
+                "other": {"reset": self.reset},
+                "computed": {},
+            }
+            states = {name: unroll(gru, x, replace=each)[0]["hidden"][0] for name, each in gates.items()}
+        errors = {name: (each - rebuilt).norm(dim=-1) / each.norm(dim=-1) for name, each in states.items()}
         return {
-            "error_with_open_reset_gate": float(errors[1.0].max()),
-            "error_with_other_reset_gate": float(errors[self.reset].max()),
-            "error_with_computed_reset_gate": float(errors["computed"].max()),
+            **{f"error_with_{name}_reset_gate": float(each.max()) for name, each in errors.items()},
             "numbers_in_the_state_of_the_gru": sum(each.numel() for each in gru.start(1, x)),
             "numbers_in_the_state_of_the_lstm": sum(each.numel() for each in lstm.start(1, x)),
-            "errors_open": np.maximum(errors[1.0].numpy(), 1e-17),
-            "errors_other": errors[self.reset].numpy(),
-            "errors_computed": errors["computed"].numpy(),
+            **{f"errors_{name}": np.maximum(each.numpy(), 1e-17) for name, each in errors.items()},
         }
 
     def couple(self, gru: GRUCell) -> LSTMCell:
@@ -109,7 +109,7 @@ class MergedGates(Experiment):
                 title="Difference between a GRU and an LSTM with coupled gates and h = c",
                 series=[Series(name=name, x=steps, y=measured[f"errors_{key}"]) for name, key in names.items()],
                 x_label="time step",
-                y_label="norm of the difference / norm of the state",
+                y_label="relative difference of the states",
                 y_log=True,
                 note="With r = 1 the two agree to rounding (0 is drawn as 1e-17); any other reset gate separates them.",
             )

@@ -69,21 +69,20 @@ class GateRange(RandomGates):
         return {
             "gates": gates.numel(),
             "smallest_gate": float(gates.min()),
-            "largest_gate": float(gates.max()),
-            "share_of_gates_rounded_to_1": float((gates == 1).double().mean()),
+            "one_minus_largest_gate": float(1 - gates.max()),
             "smallest_candidate": float(values["candidate"].min()),
             "centres": (edges[1:] + edges[:-1]) / 2,
             **{f"density_{name}": np.histogram(each, edges, density=True)[0] for name, each in values.items()},
         }
 
     def judge(self, measured: Measured) -> Verdict:
-        low, high = measured["smallest_gate"], measured["largest_gate"]
+        low, gap = measured["smallest_gate"], measured["one_minus_largest_gate"]
         rounded = "In floating point the interval is closed: a saturated gate rounds to exactly 0 or 1."
         return decide(
-            low > 0 and high < 1,
-            evidence=f"{measured['gates']:,} gates lie between {low:.3g} and 1 − {1 - high:.3g}; candidates, which are "
+            low > 0 and gap > 0,
+            evidence=f"{measured['gates']:,} gates lie between {low:.3g} and 1 − {gap:.3g}; candidates, which are "
             f"tanh, reach {measured['smallest_candidate']:.3g}.",
-            instead=rounded if low >= 0 and high <= 1 else "Some gates are negative or exceed 1.",
+            instead=rounded if low >= 0 and gap >= 0 else "Some gates are negative or exceed 1.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -92,18 +92,24 @@ class IdentityCell(Experiment):
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
         lag = np.arange(1, self.steps + 1)
-        names = {"f ≈ 1, i ≈ 0": "closed", "f ≈ 1, i open": "open", "f = σ(1)": "initial"}
-        series = [Series(name=f"{name}, all paths", x=lag, y=measured[f"norms_{key}"]) for name, key in names.items()]
-        series += [Series(name="f ≈ 1, ∏ f alone", x=lag, y=measured["products_open"])]
-        series += [Series(name="f = σ(1), ∏ f alone", x=lag, y=measured["products_initial"])]
+        lines = {"f ≈ 1, i ≈ 0, all paths": "norms_closed", "f ≈ 1, i open, all paths": "norms_open"}
+        lines |= {"f ≈ 1, i open, ∏ f alone": "products_open"}
+        vanishing = {"f = σ(1), all paths": "norms_initial", "f = σ(1), ∏ f alone": "products_initial"}
         return [
             LineChart(
-                title=f"Gradient of an LSTM's cell over {self.steps} steps",
-                series=series,
+                title=f"Gradient of an LSTM's cell over {self.steps} steps with f near 1",
+                series=[Series(name=name, x=lag, y=measured[key]) for name, key in lines.items()],
+                x_label="lag T − k (time steps)",
+                y_label="norm of ∂c_T/∂c_k / √units",
+                references=[Reference(axis="y", value=1.0, label="identity")],
+                note="∏ f stays near 1 in both cases; all paths together follow it only if i is near 0.",
+            ),
+            LineChart(
+                title="Gradient of an LSTM's cell with f near 1 and with the initial forget gate σ(1)",
+                series=[Series(name=name, x=lag, y=measured[key]) for name, key in (lines | vanishing).items()],
                 x_label="lag T − k (time steps)",
                 y_label="norm of ∂c_T/∂c_k / √units",
                 y_log=True,
-                references=[Reference(axis="y", value=1.0, label="identity")],
-                note="With f near 1, ∏ f stays near 1 in both cases; all paths together follow it only if i is near 0.",
-            )
+                note="With f = σ(1) = 0.73 the gradient vanishes.",
+            ),
         ]
