@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from seqwise.lab.lstm import d7_lstm_bptt
 from seqwise.lab.lstm.d1_d2_gates import GateRange, GateSums
 from seqwise.lab.lstm.d3_zero_input import ZeroInput
 from seqwise.lab.lstm.d4_closed_forget_gate import ClosedForgetGate
@@ -15,6 +14,7 @@ from seqwise.lab.lstm.d8_parameters import ParameterCounts
 from seqwise.lab.lstm.d9_hidden_memory import HiddenMemory
 from seqwise.lab.lstm.d10_additive_update import AdditiveUpdate, ProductCell
 from seqwise.lab.lstm.d11_activations import Activations
+from seqwise.lab.lstm.unroll import unroll
 from seqwise.layers.cells import Cell
 
 
@@ -62,7 +62,7 @@ class DirectPathOnly(IdentityCell):
 
     def compute_total(self, cell, x):
         with torch.no_grad():
-            f = d7_lstm_bptt.unroll(cell, x)[0]["forget"][0]
+            f = unroll(cell, x)[0]["forget"][0]
         return torch.diag_embed(f.flip(0).cumprod(0).flip(0))
 
 
