@@ -1,0 +1,81 @@
+"""Deliberately wrong variants of chapter F's experiments: each must change the verdict."""
+
+from __future__ import annotations
+
+import torch
+
+from seqwise.lab.attention.f1_loop_and_matrix import LoopAndMatrix
+from seqwise.lab.attention.f2_weights_sum_to_one import WeightsSumToOne
+from seqwise.lab.attention.f4_f5_dot_product_moments import MeanOfDotProduct, VarianceOfDotProduct, draw_entries
+from seqwise.lab.attention.f6_scaling import Scaling
+from seqwise.lab.attention.f7_saturation import Saturation
+from seqwise.lab.attention.f9_causal_mask import CausalMask
+from seqwise.layers import Dot, causal_mask
+
+
+class SoftmaxOverQueries(LoopAndMatrix):
+    """The loops normalise over queries instead of keys: they attend with the roles of both exchanged."""
+
+    def attend_by_loops(self, q, k, v):
+        scores = torch.tensor(q) @ torch.tensor(k).T / self.d**0.5
+        return (scores.softmax(0).double() @ torch.tensor(v).double()).tolist()
+
+
+class MaskAfterSoftmax(WeightsSumToOne):
+    """Masks the weights instead of the scores, so that the remaining ones no longer sum to 1."""
+
+    def compute_weights(self, queries, keys, mask):
+        return super().compute_weights(queries, keys, torch.ones_like(mask)) * mask
+
+
+class QueryEqualsKey(MeanOfDotProduct):
+    """Compares each vector with itself: the mean grows by the variance of every entry."""
+
+    def draw_pair(self, shape, distribution, generator):
+        entries = draw_entries(shape, distribution, generator)
+        return entries, entries
+
+
+class ZeroMean(VarianceOfDotProduct):
+    """Checks the formula for vectors of mean 0 only, where its wrong term vanishes."""
+
+    def build_mean(self, width):
+        return torch.zeros(width, dtype=torch.float64)
+
+
+class ForgottenScale(Scaling):
+    """Forgets to divide by √d."""
+
+    def build_scores(self):
+        return {"scaled": Dot(), "unscaled": Dot()}
+
+
+class NoSoftmax(Saturation):
+    """Leaves out the softmax: then the gradients do grow with the width."""
+
+    def compute_weights(self, scores):
+        return scores
+
+
+class MaskOffByOne(CausalMask):
+    """Lets each query attend to the next key too."""
+
+    def run_encoder(self, encoder, x, causal):
+        mask = causal_mask(self.length, offset=1) if causal else None
+        for layer in encoder.layer:
+            x = layer(x, mask=mask)[0]
+        return encoder.norm(x)
+
+
+VARIANTS = {
+    "F1": SoftmaxOverQueries,
+    "F2": MaskAfterSoftmax,
+    "F4": QueryEqualsKey,
+    "F5": ZeroMean,
+    "F6": ForgottenScale,
+    "F7": NoSoftmax,
+    "F9": MaskOffByOne,
+}
+
+# Statements whose verdict the textbook leaves open, or that the measurement contradicts: id → verdict
+FOUND: dict[str, str] = {}
