@@ -6,11 +6,12 @@ import torch
 
 from seqwise.lab.attention.f1_loop_and_matrix import LoopAndMatrix
 from seqwise.lab.attention.f2_weights_sum_to_one import WeightsSumToOne
+from seqwise.lab.attention.f3_scores import Scores
 from seqwise.lab.attention.f4_f5_dot_product_moments import MeanOfDotProduct, VarianceOfDotProduct, draw_entries
 from seqwise.lab.attention.f6_scaling import Scaling
 from seqwise.lab.attention.f7_saturation import Saturation
 from seqwise.lab.attention.f9_causal_mask import CausalMask
-from seqwise.layers import Dot, causal_mask
+from seqwise.layers import Additive, Dot, causal_mask
 
 
 class SoftmaxOverQueries(LoopAndMatrix):
@@ -26,6 +27,24 @@ class MaskAfterSoftmax(WeightsSumToOne):
 
     def compute_weights(self, queries, keys, mask):
         return super().compute_weights(queries, keys, torch.ones_like(mask)) * mask
+
+
+class LinearAdditive(Additive):
+    """The additive score without its tanh."""
+
+    def compare(self, queries, prepared_keys):
+        q = torch.nn.functional.linear(queries, self.W)
+        return (q.unsqueeze(-2) + prepared_keys.unsqueeze(-3)) @ self.v
+
+
+class ForgottenTanh(Scores):
+    """Leaves out the tanh of the additive score: the softmax then cancels the query."""
+
+    def build_scores(self):
+        return {**super().build_scores(), "additive": LinearAdditive(self.width, self.width, self.width)}
+
+    def compare_with_formula(self, name):
+        return 0.0  # training alone must detect it
 
 
 class QueryEqualsKey(MeanOfDotProduct):
@@ -70,6 +89,7 @@ class MaskOffByOne(CausalMask):
 VARIANTS = {
     "F1": SoftmaxOverQueries,
     "F2": MaskAfterSoftmax,
+    "F3": ForgottenTanh,
     "F4": QueryEqualsKey,
     "F5": ZeroMean,
     "F6": ForgottenScale,
