@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from seqwise.lab.attention.f1_loop_and_matrix import LoopAndMatrix
@@ -11,6 +13,7 @@ from seqwise.lab.attention.f4_f5_dot_product_moments import MeanOfDotProduct, Va
 from seqwise.lab.attention.f6_scaling import Scaling
 from seqwise.lab.attention.f7_saturation import Saturation
 from seqwise.lab.attention.f9_causal_mask import CausalMask
+from seqwise.lab.attention.f10_missing_mask import MissingMask
 from seqwise.layers import Additive, Dot, causal_mask
 
 
@@ -86,6 +89,12 @@ class MaskOffByOne(CausalMask):
         return encoder.norm(x)
 
 
+class MaskNotRemoved(MissingMask):
+    """Trains two models with the mask, so there is nothing to compare."""
+
+    models: ClassVar = {"with_mask": True, "without_mask": True}
+
+
 VARIANTS = {
     "F1": SoftmaxOverQueries,
     "F2": MaskAfterSoftmax,
@@ -95,6 +104,7 @@ VARIANTS = {
     "F6": ForgottenScale,
     "F7": NoSoftmax,
     "F9": MaskOffByOne,
+    "F10": MaskNotRemoved,
 }
 
 # Statements whose verdict the textbook leaves open, or that the measurement contradicts: id → verdict
