@@ -61,7 +61,7 @@ class MissingMask(Experiment):
     try_next = "seqwise lab run F10 --lag 1: the loss collapses too, but generation fails less."
     seconds = 3.0
     quick: ClassVar = {"steps": 160}
-    models: ClassVar = {"with_mask": True, "without_mask": False}  # whether each is causal
+    models: ClassVar = {"masked": True, "unmasked": False}  # whether each is causal
 
     symbols: int = 16
     """Size of the vocabulary."""
@@ -102,8 +102,8 @@ class MissingMask(Experiment):
         return float((self.build_successors()[ids[:, : -self.lag]] == ids[:, self.lag :, None]).any(-1).double().mean())
 
     def judge(self, measured: Measured) -> Verdict:
-        loss, share = measured["loss_without_mask"], measured["allowed_share_without_mask"]
-        masked_loss, masked_share = measured["loss_with_mask"], measured["allowed_share_with_mask"]
+        loss, share = measured["loss_unmasked"], measured["allowed_share_unmasked"]
+        masked_loss, masked_share = measured["loss_masked"], measured["allowed_share_masked"]
         return decide(
             loss < measured["entropy"] / 2 and share < masked_share / 2,
             evidence=f"Without the mask the loss is {loss:.3g} nats, of an entropy of {measured['entropy']:.3g}, and "
@@ -114,10 +114,7 @@ class MissingMask(Experiment):
     def draw(self, measured: Measured) -> Sequence[Figure]:
         losses = LineChart(
             title="Training loss of a language model with and without the causal mask",
-            series=[
-                Series(name=k.replace("_", " "), x=np.arange(self.steps), y=measured[f"losses_{k}"])
-                for k in self.models
-            ],
+            series=[Series(name=key, x=np.arange(self.steps), y=measured[f"losses_{key}"]) for key in self.models],
             x_label="training step",
             y_label="cross-entropy (nats per symbol)",
             references=[Reference(axis="y", value=measured["entropy"], label="entropy of the language")],
@@ -125,7 +122,7 @@ class MissingMask(Experiment):
         )
         shares = BarChart(
             title="Share of generated symbols that the language allows",
-            names=["with mask", "without mask", "random symbols"],
+            names=[*self.models, "random symbols"],
             values=np.array([*(100 * measured[f"allowed_share_{key}"] for key in self.models), 200 / self.symbols]),
             value_label="allowed symbols (%)",
             note="Each model reads a prompt, then the symbols that it has generated itself.",
