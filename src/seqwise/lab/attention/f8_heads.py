@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide_condition
 from seqwise.lab.fitting import fit, make_generator
 from seqwise.layers import Embedding, LayerNorm, MultiHeadAttention, SinusoidalPositions
 from seqwise.layers.record import record
+from seqwise.lens.cost_counts import count_module
 from seqwise.page.figures import Figure, Heatmap
 
 TOKENS = 8  # size of the vocabulary
@@ -53,9 +53,7 @@ class Heads(Experiment):
     id = "F8"
     claim = "Several heads see different relations at no extra cost."
     equation = "H heads of width D/H: 4D² + 4D parameters for any H"
-    measurement = (
-        "Parameters, operations, accuracy of one and several heads, and the cosine of heads' mean weights by offset."
-    )
+    measurement = "Cost and accuracy of one head and of several, and the cosine of the heads' mean weights by offset."
     rule = "True of a task if parameters and operations equal those of one head and the mean cosine is below 0.6."
     try_next = "seqwise lab run F8 --heads 4: with more heads than relations, some heads duplicate others."
     seconds = 2.5
@@ -81,13 +79,13 @@ class Heads(Experiment):
             numbers[f"cosine_{task}"] = float(np.mean(cosines or [1.0]))
         return numbers
 
-    def measure_cost(self, heads: int, name: str) -> dict[str, int]:
-        """Returns parameters, floating-point operations of the products, and the number of attention weights."""
+    def measure_cost(self, heads: int, name: str) -> dict[str, float]:
+        """Returns parameters, operations of the matrix products, and the number of attention weights."""
         attention = self.model_type(self.width, heads, outputs=1).attention
-        with FlopCounterMode(display=False) as counter, record(attention, live=True) as recording:
+        with record(attention, "weights") as recording:
             attention(torch.randn(1, self.length, attention.width))
-        operations, weights = counter.get_total_flops(), recording["weights"].numel()
-        parameters = sum(parameter.numel() for parameter in attention.parameters())
+        operations = sum(part.count(self.length, self.length) for part in count_module(attention))
+        parameters, weights = sum(p.numel() for p in attention.parameters()), recording["weights"].numel()
         return {f"parameters_{name}": parameters, f"operations_{name}": operations, f"weights_{name}": weights}
 
     def train(self, task: str, heads: int) -> tuple[float, np.ndarray]:
