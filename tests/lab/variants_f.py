@@ -1,0 +1,62 @@
+"""Deliberately wrong variants of chapter F's experiments: each must change the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from seqwise.lab.attention.f11_cross_attention_roles import CrossAttentionRoles
+from seqwise.lab.attention.f12_encoder_independence import EncoderIndependence
+from seqwise.lab.attention.f13_f14_costs import QuadraticCosts, SecondLanguage
+from seqwise.lab.attention.f20_scaled_mean import ScaledMean
+from seqwise.layers import Dot
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderAsks(CrossAttentionRoles):
+    """A layer that mixes up its arguments; it goes unnoticed because source and target have the same length."""
+
+    target_length: int = 7
+
+    def run_layer(self, layer, states):
+        return self.try_assignment(layer, states["encoder"], states["encoder"], states["decoder"])
+
+
+class DetachedMemory(EncoderIndependence):
+    """Detaches the memory from the graph, so that the encoder gets no gradient."""
+
+    def run_model(self, model, source, target):
+        return model.decode(target, model.encode(source).detach())[0]
+
+
+class EncodesAgain(SecondLanguage):
+    """Encodes the source once per target."""
+
+    def translate(self, model, source, targets):
+        return [model(source, target) for target in targets]
+
+
+class AttentionOnly(QuadraticCosts):
+    """Forgets the projections and the feed-forward networks."""
+
+    def count(self, source_length, target_length):
+        pairs = source_length**2 + source_length * target_length + target_length**2
+        return 4 * pairs * self.width
+
+
+class ForgottenDivision(ScaledMean):
+    """Forgets to divide by √d."""
+
+    def scale_scores(self, q, k):
+        return Dot()(q, k)
+
+
+VARIANTS = {
+    "F11": EncoderAsks,
+    "F12": DetachedMemory,
+    "F13": EncodesAgain,
+    "F14": AttentionOnly,
+    "F20": ForgottenDivision,
+}
+
+# Statements whose verdict the textbook leaves open, or that the measurement contradicts: id → verdict
+FOUND: dict[str, str] = {}
