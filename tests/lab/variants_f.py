@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from seqwise.lab.attention.f11_cross_attention_roles import CrossAttentionRoles
 from seqwise.lab.attention.f12_encoder_independence import EncoderIndependence
 from seqwise.lab.attention.f13_f14_costs import QuadraticCosts, SecondLanguage
+from seqwise.lab.attention.f15_f16_distance import PathLength, SequentialSteps
 from seqwise.lab.attention.f20_scaled_mean import ScaledMean
-from seqwise.layers import Dot
+from seqwise.layers import AttentiveRecurrent, Dot, RNNCell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,20 @@ class AttentionOnly(QuadraticCosts):
         return 4 * pairs * self.width
 
 
+class ShortcutToTheEnd(PathLength):
+    """A recurrence with a skip connection from the first input to the last state."""
+
+    def recur(self, cell, xs):
+        return super().recur(cell, xs) + xs[0].tanh()
+
+
+class AttentionStepByStep(SequentialSteps):
+    """Attention whose result flows back into the next state, so that positions wait for one another."""
+
+    def build_attention(self):
+        return AttentiveRecurrent(RNNCell(self.width, self.width), self.max_length)
+
+
 class ForgottenDivision(ScaledMean):
     """Forgets to divide by √d."""
 
@@ -55,6 +70,8 @@ VARIANTS = {
     "F12": DetachedMemory,
     "F13": EncodesAgain,
     "F14": AttentionOnly,
+    "F15": ShortcutToTheEnd,
+    "F16": AttentionStepByStep,
     "F20": ForgottenDivision,
 }
 
