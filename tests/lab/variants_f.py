@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from seqwise.lab.attention.f11_cross_attention_roles import CrossAttentionRoles
 from seqwise.lab.attention.f12_encoder_independence import EncoderIndependence
 from seqwise.lab.attention.f13_f14_costs import QuadraticCosts, SecondLanguage
 from seqwise.lab.attention.f15_f16_distance import PathLength, SequentialSteps
+from seqwise.lab.attention.f17_alignment import Alignment
+from seqwise.lab.attention.f18_attentive_state import AttentiveState
+from seqwise.lab.attention.f19_context_vectors import ContextVectors
 from seqwise.lab.attention.f20_scaled_mean import ScaledMean
 from seqwise.layers import AttentiveRecurrent, Dot, RNNCell
 
@@ -58,6 +63,29 @@ class AttentionStepByStep(SequentialSteps):
         return AttentiveRecurrent(RNNCell(self.width, self.width), self.max_length)
 
 
+class IgnoredKeys(Alignment):
+    """A score that multiplies the keys by zero: the weights of all source words are equal."""
+
+    def build_score(self):
+        score = super().build_score()
+        score.weight.requires_grad_(False).zero_()
+        return score
+
+
+class ShortSpan(AttentiveState):
+    """Attends to a single earlier state, so that nothing reaches back to the first symbol."""
+
+    def build_attentive_layers(self, span):
+        return super().build_attentive_layers(1)
+
+
+class SelfOnly(ContextVectors):
+    """A mask that lets each word attend to itself only."""
+
+    def build_mask(self):
+        return torch.eye(1 + self.content_words + self.function_words, dtype=torch.bool)
+
+
 class ForgottenDivision(ScaledMean):
     """Forgets to divide by √d."""
 
@@ -72,6 +100,9 @@ VARIANTS = {
     "F14": AttentionOnly,
     "F15": ShortcutToTheEnd,
     "F16": AttentionStepByStep,
+    "F17": IgnoredKeys,
+    "F18": ShortSpan,
+    "F19": SelfOnly,
     "F20": ForgottenDivision,
 }
 

@@ -5,11 +5,11 @@
 
 Every operation that autograd records is a node of a graph, so distances can be counted instead of argued. The
 *shortest* path from y_T to x_1 is the distance that a gradient travels (F15): T updates of the state in a recurrence,
-one weighted sum in self-attention, for every T. Each update multiplies the gradient by a Jacobian
-matrix, so it shrinks exponentially with T (C1, C2); attention divides it among the keys that share the weight, about
-1/T each. The *longest* chain of matrix products is the number of steps that cannot run at the same time, however many
-processors there are (F16): constant in self-attention, T in a recurrence (Vaswani et al. 2017, table 1). On one core
-the number of operations decides about the time, and the chain matters little; on a GPU the chain decides. This is true
+one weighted sum in self-attention, for every T. Each update multiplies the gradient by a Jacobian matrix, so it shrinks
+exponentially with T (C1, C2); attention divides it among the keys that share the weight, about 1/T each. The *longest*
+chain of matrix products is the number of steps that cannot run at the same time, however many processors there are
+(F16): constant in self-attention, T in a recurrence (Vaswani et al. 2017, table 1). On one core the number of
+operations decides about the time, and the chain matters little; with enough processors the chain decides. This is true
 of training and of reading. When a model writes, each token is an input of the next, and both kinds need T steps.
 """
 
@@ -188,7 +188,7 @@ class SequentialSteps(Experiment):
             y_label="longest chain of matrix products",
             x_log=True,
             y_log=True,
-            note="Self-attention needs four (projection, scores, weighted sum, output), the recurrence one per position.",
+            note="Self-attention: projection, scores, weighted sum, output. Recurrence: one product per position.",
         )
         return [chains]
 
