@@ -1,0 +1,72 @@
+"""Deliberately wrong variants of chapter G's experiments: each must change the verdict."""
+
+from __future__ import annotations
+
+import torch
+
+from seqwise.lab.transformer.g1_permutation import PermutationInvariance
+from seqwise.lab.transformer.g2_g3_sinusoids import DistinctCodes, ShiftIsLinear
+from seqwise.lab.transformer.g7_feedforward import FeedForwardByPosition
+from seqwise.lab.transformer.g8_teacher_forcing import TeacherForcing
+from seqwise.lab.transformer.g11_cache import KeyValueCaching
+
+
+class PooledOutputs(PermutationInvariance):
+    """Compares the mean of all outputs, which is invariant, instead of the outputs."""
+
+    def compute_outputs(self, encoder, x):
+        output = super().compute_outputs(encoder, x)
+        return output.mean(1, keepdim=True).expand_as(output)
+
+
+class PositionsOfWindows(DistinctCodes):
+    """Counts positions anew in each window of 1,000 tokens, so that codes repeat."""
+
+    def encode(self, dtype):
+        codes = super().encode(dtype)
+        return codes[torch.arange(self.positions) % 1000]
+
+
+class TransposedRotation(ShiftIsLinear):
+    """Transposes the rotation, which shifts backward."""
+
+    def build_rotation(self):
+        return super().build_rotation().T
+
+
+class FeedForwardOfNeighbours(FeedForwardByPosition):
+    """Lets the network read the mean of a position and the one before it, as a convolution of width 2 would."""
+
+    def apply_feedforward(self, feedforward, x):
+        return feedforward((x + x.roll(1, 0)) / 2)
+
+
+class ForgottenMask(TeacherForcing):
+    """Forgets the causal mask in the pass over the whole sequence: each position reads its own target."""
+
+    def compute_at_once(self, model, ids):
+        model.backbone.causal = False
+        losses = super().compute_at_once(model, ids)
+        model.backbone.causal = True
+        return losses
+
+
+class ForgetfulCache(KeyValueCaching):
+    """Loses the key and value of the first token."""
+
+    def read_token(self, model, ids, n, state):
+        log_probs, (history, cache) = super().read_token(model, ids, n, state)
+        return log_probs, (history, tuple((keys[:, :, 1:], values[:, :, 1:]) for keys, values in cache))
+
+
+VARIANTS = {
+    "G1": PooledOutputs,
+    "G2": PositionsOfWindows,
+    "G3": TransposedRotation,
+    "G7": FeedForwardOfNeighbours,
+    "G8": ForgottenMask,
+    "G11": ForgetfulCache,
+}
+
+# Statements whose verdict the textbook leaves open, or that the measurement contradicts: id → verdict
+FOUND: dict[str, str] = {}
