@@ -8,7 +8,10 @@ from seqwise.lab.transformer.g1_permutation import PermutationInvariance
 from seqwise.lab.transformer.g2_g3_sinusoids import DistinctCodes, ShiftIsLinear
 from seqwise.lab.transformer.g7_feedforward import FeedForwardByPosition
 from seqwise.lab.transformer.g8_teacher_forcing import TeacherForcing
+from seqwise.lab.transformer.g9_generation import GenerationLoop
+from seqwise.lab.transformer.g10_greedy import GreedySearch
 from seqwise.lab.transformer.g11_cache import KeyValueCaching
+from seqwise.lab.transformer.sentences import START, TracedDecoder
 
 
 class PooledOutputs(PermutationInvariance):
@@ -59,12 +62,33 @@ class ForgetfulCache(KeyValueCaching):
         return log_probs, (history, tuple((keys[:, :, 1:], values[:, :, 1:]) for keys, values in cache))
 
 
+class StuckDecoder(TracedDecoder):
+    def step(self, ids, state, need_weights=False):
+        return super().step(torch.full_like(ids, START), state, need_weights)
+
+
+class NoFeedback(GenerationLoop):
+    """Reads the start token at every step instead of the last output."""
+
+    def trace(self, decoder):
+        return StuckDecoder(decoder)
+
+
+class SingleBeam(GreedySearch):
+    """Searches with one beam, which is greedy search again."""
+
+    def search(self, decoder, beam):
+        return super().search(decoder, 1)
+
+
 VARIANTS = {
     "G1": PooledOutputs,
     "G2": PositionsOfWindows,
     "G3": TransposedRotation,
     "G7": FeedForwardOfNeighbours,
     "G8": ForgottenMask,
+    "G9": NoFeedback,
+    "G10": SingleBeam,
     "G11": ForgetfulCache,
 }
 
