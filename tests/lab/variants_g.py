@@ -6,12 +6,16 @@ import torch
 
 from seqwise.lab.transformer.g1_permutation import PermutationInvariance
 from seqwise.lab.transformer.g2_g3_sinusoids import DistinctCodes, ShiftIsLinear
+from seqwise.lab.transformer.g4_length import LengthOfPositions
+from seqwise.lab.transformer.g5_residuals import ResidualGradients
+from seqwise.lab.transformer.g6_norm import NormPlacement
 from seqwise.lab.transformer.g7_feedforward import FeedForwardByPosition
 from seqwise.lab.transformer.g8_teacher_forcing import TeacherForcing
 from seqwise.lab.transformer.g9_generation import GenerationLoop
 from seqwise.lab.transformer.g10_greedy import GreedySearch
 from seqwise.lab.transformer.g11_cache import KeyValueCaching
 from seqwise.lab.transformer.sentences import START, TracedDecoder
+from seqwise.layers import PreNormEncoderLayer
 
 
 class PooledOutputs(PermutationInvariance):
@@ -35,6 +39,27 @@ class TransposedRotation(ShiftIsLinear):
 
     def build_rotation(self):
         return super().build_rotation().T
+
+
+class LongTraining(LengthOfPositions):
+    """Trains at the length of the test, so that no position is new."""
+
+    def draw_batch(self, generator):
+        return self.draw_sequences(generator, 32, self.test_length)
+
+
+class ResidualsEverywhere(ResidualGradients):
+    """Forgets to remove the residuals."""
+
+    def get_layer_without_residual(self):
+        return PreNormEncoderLayer
+
+
+class PreNormTwice(NormPlacement):
+    """Trains pre-norm stacks under both names."""
+
+    def train(self, norm, depth):
+        return super().train("pre", depth)
 
 
 class FeedForwardOfNeighbours(FeedForwardByPosition):
@@ -85,6 +110,9 @@ VARIANTS = {
     "G1": PooledOutputs,
     "G2": PositionsOfWindows,
     "G3": TransposedRotation,
+    "G4": LongTraining,
+    "G5": ResidualsEverywhere,
+    "G6": PreNormTwice,
     "G7": FeedForwardOfNeighbours,
     "G8": ForgottenMask,
     "G9": NoFeedback,
@@ -93,4 +121,10 @@ VARIANTS = {
 }
 
 # Statements whose verdict the textbook leaves open, or that the measurement contradicts: id → verdict
-FOUND: dict[str, str] = {}
+FOUND = {
+    "G4": "holds",
+    # Layer norm keeps the norm of the gradient without residuals too; only what differs between positions vanishes.
+    "G5": "holds if",
+    # Either placement trains a shallow stack; without warm-up only pre-norm trains a deep one.
+    "G6": "holds if",
+}

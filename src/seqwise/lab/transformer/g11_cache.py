@@ -57,7 +57,7 @@ class KeyValueCaching(Experiment):
 
     @torch.no_grad()
     def measure(self) -> Measured:
-        sizes = {"width": self.width, "depth": self.depth, "heads": 4, "length": self.length}
+        sizes = {"width": self.width, "depth": self.depth, "length": self.length}
         model = build_language_model(self.vocabulary, **sizes).double().eval()
         ids = torch.randint(self.vocabulary, (1, self.length), generator=make_generator(self.seed))
         lengths = np.unique(np.geomspace(2, self.length, 8).round().astype(int)).tolist()

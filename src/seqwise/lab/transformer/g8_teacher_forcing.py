@@ -49,7 +49,7 @@ class TeacherForcing(Experiment):
     """Position encoding: sinusoidal, learned or rotary."""
 
     def measure(self) -> Measured:
-        sizes = {"width": self.width, "depth": self.depth, "heads": 4, "length": self.length + 1}
+        sizes = {"width": self.width, "depth": self.depth, "length": self.length + 1}
         model = build_language_model(self.vocabulary, **sizes, positions=self.positions).double().eval()
         ids = torch.randint(self.vocabulary, (1, self.length + 1), generator=make_generator(self.seed))
         passes: list[None] = []
