@@ -57,8 +57,8 @@ class KeyValueCaching(Experiment):
 
     @torch.no_grad()
     def measure(self) -> Measured:
-        sizes = {"width": self.width, "depth": self.depth, "length": self.length}
-        model = build_language_model(self.vocabulary, **sizes).double().eval()
+        model = build_language_model(self.vocabulary, width=self.width, depth=self.depth, length=self.length)
+        model = model.double().eval()
         ids = torch.randint(self.vocabulary, (1, self.length), generator=make_generator(self.seed))
         lengths = np.unique(np.geomspace(2, self.length, 8).round().astype(int)).tolist()
         state, differences, operations, times = None, [], [], []

@@ -119,12 +119,12 @@ class ShiftIsLinear(Experiment):
             raise UsageError("G3 needs an even width, and at least twice as many positions as the width.")
         zeros = torch.zeros(self.positions + self.shift, self.width, dtype=torch.float64)
         codes = SinusoidalPositions(self.width)(zeros)
-        learned = LearnedPositions(self.width, len(zeros)).double()(zeros).detach()
+        random_codes = LearnedPositions(self.width, len(zeros)).double()(zeros).detach()
         rotation, fitted = self.build_rotation(), self.fit_map(codes)
         return {
             "error_of_rotation": self.compute_error(rotation, codes),
             "error_of_fitted_map": self.compute_error(fitted, codes),
-            "error_for_random_codes": self.compute_error(self.fit_map(learned), learned),
+            "error_for_random_codes": self.compute_error(self.fit_map(random_codes), random_codes),
             "largest_difference_of_fitted_map_and_rotation": float((fitted - rotation).abs().max()),
             "fitted_map": fitted.numpy(),
         }

@@ -65,9 +65,9 @@ class ResidualGradients(Experiment):
     def measure(self) -> Measured:
         shape, generator = (self.batch_size, self.length, self.width), make_generator(self.seed)
         x, error = (torch.randn(shape, dtype=torch.float64, generator=generator) for _ in range(2))
-        errors = {"all": error, "differences": error - error.mean(1, keepdim=True)}
+        errors = {"whole_error": error, "differences": error - error.mean(1, keepdim=True)}
         without = self.get_layer_without_residual()
-        kinds = {"with": PreNormEncoderLayer, "without": without, "without_norm": LayerWithoutResidualAndNorm}
+        kinds = {"residuals": PreNormEncoderLayer, "no_residuals": without, "no_norms": LayerWithoutResidualAndNorm}
         norms = {}
         for name, kind in kinds.items():
             torch.manual_seed(self.seed)
@@ -93,36 +93,37 @@ class ResidualGradients(Experiment):
 
     def judge(self, measured: Measured) -> Verdict:
         names = {
-            key: [f"gradient_at_input_{key}_{name}" for name in ("with", "without")] for key in ("all", "differences")
+            key: [f"gradient_at_input_{key}_{name}" for name in ("residuals", "no_residuals")]
+            for key in ("whole_error", "differences")
         }
         shares = {key: [measured[name] for name in pair] for key, pair in names.items()}
         total, differences = ((residual > VANISHED > without) for residual, without in shares.values())
         return decide_condition(
             differences,
             total,
-            condition="the gradient has to tell positions apart; by layer norm its norm survives without residuals",
+            condition="the gradient has to tell positions apart; layer norm keeps its norm without residuals too",
             evidence=f"At the input of {self.depth} layers the gradient of differences between positions has "
             f"{shares['differences'][0]:.2g} times its norm at the output with residuals, without them "
-            f"{shares['differences'][1]:.1g}; that of errors as a whole {shares['all'][0]:.2g} and "
-            f"{shares['all'][1]:.2g} (without norms {measured['gradient_at_input_all_without_norm']:.1g}).",
+            f"{shares['differences'][1]:.1g}; that of errors as a whole {shares['whole_error'][0]:.2g} and "
+            f"{shares['whole_error'][1]:.2g} (without norms {measured['gradient_at_input_whole_error_no_norms']:.1g}).",
             instead="gradients reach the first layer with and without residuals, or in neither case.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
         names = {
-            "residuals, differences between positions": "differences_with",
-            "no residuals, whole error": "all_without",
-            "no residuals, differences between positions": "differences_without",
-            "no residuals and no norms, whole error": "all_without_norm",
+            "residuals, differences between positions": "differences_residuals",
+            "no residuals, whole error": "whole_error_no_residuals",
+            "no residuals, differences between positions": "differences_no_residuals",
+            "no residuals and no norms, whole error": "whole_error_no_norms",
         }
         layers = np.arange(self.depth + 1)
         chart = LineChart(
             title=f"Gradient on its way back through {self.depth} Transformer layers",
             series=[Series(name=n, x=layers, y=measured[f"norms_{k}"]) for n, k in names.items()],
             x_label="layer (0: input of the stack)",
-            y_label="norm of the gradient / norm at the output",
+            y_label="gradient norm / that at the output",
             y_log=True,
             references=[Reference(axis="y", value=VANISHED, label="vanished")],
-            note="Read from right to left; 10⁻¹⁶ is rounding: the differences are gone after a few layers.",
+            note="Read from right to left; without residuals nothing but rounding (10⁻¹⁶) is left of the differences.",
         )
         return [chart]

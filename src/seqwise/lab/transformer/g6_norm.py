@@ -77,10 +77,10 @@ class NormPlacement(Experiment):
     def train(self, norm: str, depth: int) -> float:
         """Returns the mean loss of the last five steps."""
         torch.manual_seed(self.seed)
-        sizes = {"width": self.width, "depth": depth, "length": self.length}
-        model = build_language_model(self.vocabulary, **sizes, norm=norm)
-        options = {"steps": self.steps, "learning_rate": self.learning_rate, "seed": self.seed}
-        return float(np.mean(fit(model, self.draw_batch, compute_losses, **options)[-5:]))
+        model = build_language_model(self.vocabulary, width=self.width, depth=depth, length=self.length, norm=norm)
+        rate = self.learning_rate
+        losses = fit(model, self.draw_batch, compute_losses, steps=self.steps, learning_rate=rate, seed=self.seed)
+        return float(np.mean(losses[-5:]))
 
     def draw_batch(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Returns random tokens, which are also the targets."""

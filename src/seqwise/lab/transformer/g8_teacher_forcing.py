@@ -49,8 +49,10 @@ class TeacherForcing(Experiment):
     """Position encoding: sinusoidal, learned or rotary."""
 
     def measure(self) -> Measured:
-        sizes = {"width": self.width, "depth": self.depth, "length": self.length + 1}
-        model = build_language_model(self.vocabulary, **sizes, positions=self.positions).double().eval()
+        model = build_language_model(
+            self.vocabulary, width=self.width, depth=self.depth, length=self.length + 1, positions=self.positions
+        )
+        model = model.double().eval()
         ids = torch.randint(self.vocabulary, (1, self.length + 1), generator=make_generator(self.seed))
         passes: list[None] = []
         hook = model.backbone.register_forward_hook(lambda *_: passes.append(None))

@@ -22,7 +22,7 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.token_decoder import TokenDecoder
 
 ANIMALS, VERBS = ("cat", "dog", "bird", "fish", "horse"), ("sleeps", "runs")
-SENTENCES = {
+SENTENCES: dict[tuple[str, ...], float] = {
     **{("the", animal, verb): 0.05 for animal, verb in product(ANIMALS, VERBS)},
     ("it", "rains"): 0.3,
     ("we", "sing"): 0.1,
@@ -107,7 +107,8 @@ def score_all(decoder: TokenDecoder) -> dict[tuple[int, ...], float]:
     memory = Memory(MEMORY.vectors.expand(len(words), -1, -1))
     inputs = torch.cat([torch.full((len(words), 1), START), words], dim=1)
     log_probs = decoder.head(decoder.decode(inputs, None, memory).vectors)  # (B, 4, V)
-    scores, prefix = {}, torch.zeros(len(words))
+    scores: dict[tuple[int, ...], float] = {}
+    prefix = torch.zeros(len(words))
     for length in range(MAX_WORDS + 1):
         totals = (prefix + log_probs[:, length, END]).tolist()
         scores |= {tuple(ids[:length]): total for ids, total in zip(words.tolist(), totals, strict=True)}
