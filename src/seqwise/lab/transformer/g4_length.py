@@ -41,7 +41,7 @@ class LengthOfPositions(Experiment):
     measurement = "Loss by position of models trained on short sequences and tested on longer ones."
     rule = "Holds if the loss with learned positions is below half of a uniform guess's within, and above it beyond."
     try_next = "seqwise lab run G4 --test-length 32: up to twice the training length the rotary model is still right."
-    seconds = 8
+    seconds = 6
     quick = {"steps": 100}  # noqa: RUF012
 
     train_length: int = 16

@@ -37,7 +37,7 @@ class NormPlacement(Experiment):
     measurement = "Loss after a short training without warm-up, post-norm and pre-norm, from shallow to deep stacks."
     rule = "Either will do at a depth if both losses fall below half of a uniform guess's; tested shallow and deep."
     try_next = "seqwise lab run G6 --learning-rate 0.0005 --steps 200: small steps let deep post-norm stacks train too."
-    seconds = 10
+    seconds = 8
     quick = {"depths": 2, "deep": 12, "steps": 35}  # noqa: RUF012
 
     shallow: int = 2

@@ -36,7 +36,7 @@ class GenerationLoop(SentenceExperiment):
     rule = "Holds if all sentences read ‹start› first, then exactly their own tokens, and end by choosing ‹end›."
     try_next = "seqwise lab run G9 --steps 1: a decoder that is hardly trained runs the same loop, with odd sentences."
     seconds = 2
-    quick = {"steps": 40}  # noqa: RUF012
+    quick = {"steps": 40, "sentences": 20}  # noqa: RUF012
 
     sentences: int = 50
     """Sentences that are sampled."""
