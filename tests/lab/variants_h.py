@@ -1,0 +1,81 @@
+"""Deliberately wrong variants of chapter H's experiments: each must change the verdict."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from seqwise.lab.words.h1_one_hot import OneHotVectors
+from seqwise.lab.words.h2_embedding import EmbeddingIsProduct
+from seqwise.lab.words.h6_objectives import Objectives
+from seqwise.lab.words.h7_negative_sampling import SoftmaxCost
+from seqwise.lab.words.h8_h9_perplexity import PerplexityAsOptions, PerplexityBases
+from seqwise.lab.words.h15_entropy import EntropyAndPerplexity
+from seqwise.layers import OneHot
+
+
+class BinaryCode(OneHotVectors):
+    """Writes the number of a word in binary digits: narrower, but no longer orthogonal."""
+
+    def encode(self, ids, vocabulary):
+        places = torch.arange(math.ceil(math.log2(vocabulary)))
+        return ((ids[:, None] >> places) & 1).double()
+
+
+class NextRow(EmbeddingIsProduct):
+    """Counts words from 1, so that the product picks the row after the one that the lookup returns."""
+
+    def multiply(self, embedding, ids):
+        return OneHot(embedding.vocabulary).double()((ids + 1) % embedding.vocabulary) @ embedding.weight
+
+
+class SkipGramTwice(Objectives):
+    """Trains skip-gram a second time and calls it GloVe, so that the objectives look the same."""
+
+    def train_glove(self, text):
+        return self.train_skipgram(text[text >= 0]), np.zeros((self.vocabulary, self.vocabulary))
+
+
+class AllWordsAsNegatives(SoftmaxCost):
+    """Draws as many negatives as there are words, which saves nothing."""
+
+    def build_objective(self, loss, vocabulary):
+        return super().build_objective("softmax", vocabulary)
+
+
+class MixedBases(PerplexityBases):
+    """Raises 2 to a loss in nats."""
+
+    def compute_forms(self, log_probabilities):
+        _, from_nats, inverse_mean = super().compute_forms(log_probabilities)
+        return 2.0 ** float(-log_probabilities.mean()), from_nats, inverse_mean
+
+
+class EntropyInBits(PerplexityAsOptions):
+    """Takes e to an entropy in bits, so that not even the uniform distribution scores its number of options."""
+
+    def compute_perplexity(self, mixture):
+        return super().compute_perplexity(mixture) ** (1 / math.log(2))
+
+
+class TextOfTheModel(EntropyAndPerplexity):
+    """Scores each model on a text that it has generated itself: then cross-entropy is its own entropy."""
+
+    def choose_source(self, log_q, logits):
+        return log_q.exp()
+
+
+VARIANTS = {
+    "H1": BinaryCode,
+    "H2": NextRow,
+    "H6": SkipGramTwice,
+    "H7": AllWordsAsNegatives,
+    "H8": MixedBases,
+    "H9": EntropyInBits,
+    "H15": TextOfTheModel,
+}
+
+# Statements whose verdict the textbook leaves open, or that the measurement contradicts: id → verdict
+FOUND: dict[str, str] = {}
