@@ -7,6 +7,7 @@ import math
 import numpy as np
 import torch
 
+from seqwise.lab.words.grammar import SenseLanguage
 from seqwise.lab.words.h1_one_hot import OneHotVectors
 from seqwise.lab.words.h2_embedding import EmbeddingIsProduct
 from seqwise.lab.words.h3_contexts import SharedContexts
@@ -15,8 +16,14 @@ from seqwise.lab.words.h5_rare_words import RareWords
 from seqwise.lab.words.h6_objectives import Objectives
 from seqwise.lab.words.h7_negative_sampling import SoftmaxCost
 from seqwise.lab.words.h8_h9_perplexity import PerplexityAsOptions, PerplexityBases
+from seqwise.lab.words.h10_senses import Senses
+from seqwise.lab.words.h11_tagging import DirectionsOfTagging
+from seqwise.lab.words.h12_teacher_forcing import TeacherForcing
 from seqwise.lab.words.h13_similarities import Similarities
+from seqwise.lab.words.h14_ngram import CountingModel
 from seqwise.lab.words.h15_entropy import EntropyAndPerplexity
+from seqwise.lab.words.h16_elmo import WithoutAttention
+from seqwise.lab.words.sense_models import TwoDirectionModel
 from seqwise.layers import OneHot
 from seqwise.vectors import KeyedVectors
 
@@ -103,6 +110,62 @@ class NormalizedVectors(Similarities):
         return KeyedVectors(vectors.words, vectors.matrix / vectors.norms[:, None])
 
 
+class MaskedContext(Senses):
+    """Hides all words but "bank" from the model, so that there is no context to tell the senses apart."""
+
+    def read(self, ids):
+        return ids.where(ids == SenseLanguage.BANK, SenseLanguage.MASK)
+
+
+class TagsByPast(DirectionsOfTagging):
+    """Lets all ambiguous tags depend on the word before, so that nothing is gained by reading ahead."""
+
+    def choose_neighbours(self, ids):
+        before, _ = super().choose_neighbours(ids)
+        return before, before
+
+
+class ForcedTwice(TeacherForcing):
+    """Feeds the true tokens in free running too, so that both losses are the same."""
+
+    def compute_losses(self, model, mode, ids):
+        return super().compute_losses(model, "force", ids)
+
+
+class RelativeFrequencies:
+    """Bigram counts without smoothing: a pair that was never seen has probability 0."""
+
+    def __init__(self, ids, vocabulary_size):
+        counts = np.zeros((vocabulary_size, vocabulary_size))
+        np.add.at(counts, (ids[:-1], ids[1:]), 1)
+        self.probabilities = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+
+    def score_tokens(self, ids):
+        with np.errstate(divide="ignore"):
+            return np.log(self.probabilities[ids[:-1], ids[1:]])
+
+    def compute_distribution(self, history):
+        return self.probabilities[history[-1]]
+
+
+class WithoutSmoothing(CountingModel):
+    """Takes relative frequencies as probabilities."""
+
+    def count(self, text, order):
+        return RelativeFrequencies(text.train, text.vocabulary_size)
+
+
+class EmbeddingLayer(WithoutAttention):
+    """Takes the vectors of ELMo from its lowest layer, the embedding, which is static."""
+
+    def get_builders(self, size):
+        class LowestLayer(TwoDirectionModel):
+            def encode(self, ids):
+                return self.embedding(ids)
+
+        return {**super().get_builders(size), "elmo": lambda: LowestLayer(size, self.width)}
+
+
 VARIANTS = {
     "H1": BinaryCode,
     "H2": NextRow,
@@ -113,8 +176,13 @@ VARIANTS = {
     "H7": AllWordsAsNegatives,
     "H8": MixedBases,
     "H9": EntropyInBits,
+    "H10": MaskedContext,
+    "H11": TagsByPast,
+    "H12": ForcedTwice,
     "H13": NormalizedVectors,
+    "H14": WithoutSmoothing,
     "H15": TextOfTheModel,
+    "H16": EmbeddingLayer,
 }
 
 # Statements whose verdict the textbook leaves open, or that the measurement contradicts: id → verdict
@@ -123,5 +191,6 @@ FOUND: dict[str, str] = {
     "H4": "holds if",  # the query words are excluded as answers
     "H5": "holds if",  # CBOW gives each neighbour the whole gradient, as word2vec does
     # Dot and scaled dot product differ by a constant factor, so they rank alike; only the cosine differs.
+    "H10": MaskedContext,
     "H13": "holds if",
 }

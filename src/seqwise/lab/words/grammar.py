@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from seqwise.data.corpus.sources import open_unsplit
 
@@ -113,3 +115,40 @@ def generate_topic_sentences(
 def normalize_rows(matrix: np.ndarray) -> np.ndarray:
     """Returns the rows divided by their norms."""
     return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
+
+
+@dataclass(frozen=True)
+class SenseLanguage:
+    """Sentences with "bank" in one of two senses. The ids: 0 a mask, 1 bank, then words of money, river and neutral."""
+
+    length: int = 9
+    topic_words: int = 10  # words of each topic, and neutral words
+    topic_share: float = 0.6  # of the words around "bank" that belong to the topic; the others are neutral
+
+    MASK, BANK = 0, 1
+
+    @property
+    def vocabulary_size(self) -> int:
+        return 2 + 3 * self.topic_words
+
+    def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns sentences (B, T), the position of "bank" in each (B,), and its sense (B,): 0 money, 1 river."""
+        senses = torch.randint(2, (count,), generator=generator)
+        positions = torch.randint(2, self.length - 2, (count,), generator=generator)
+        is_topic = torch.rand(count, self.length, generator=generator) < self.topic_share
+        topics = torch.where(is_topic, senses[:, None], torch.tensor(2))
+        ids = 2 + topics * self.topic_words + torch.randint(self.topic_words, topics.shape, generator=generator)
+        return ids.scatter(1, positions[:, None], self.BANK), positions, senses
+
+
+def draw_sums(count: int, length: int, modulus: int, noise: float, generator: torch.Generator) -> Tensor:
+    """Returns sequences (B, T) in which a token is the sum of the two before it modulo m.
+
+    noise: share of the tokens that are random instead
+    """
+    ids = torch.randint(modulus, (count, length), generator=generator)
+    is_noise = torch.rand(count, length, generator=generator) < noise
+    for step in range(2, length):
+        total = (ids[:, step - 1] + ids[:, step - 2]) % modulus
+        ids[:, step] = torch.where(is_noise[:, step], ids[:, step], total)
+    return ids
