@@ -79,7 +79,8 @@ WRONG = {
 
 
 @pytest.mark.parametrize("words", WRONG, ids=" ".join)
-def test_wrong_input_gets_a_clear_message(words, capsys):
+def test_wrong_input_gets_a_clear_message(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     status, text, message = run_command(capsys, *words)
     assert status == 2
     assert text == ""
