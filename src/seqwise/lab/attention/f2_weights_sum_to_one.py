@@ -84,7 +84,7 @@ class WeightsSumToOne(Experiment):
             smallest > 0 and error <= TOLERANCE,
             evidence=f"Over {self.trials} cases the smallest weight is {smallest:.2g}, and no sum differs from 1 "
             f"by more than {error:.2g}.",
-            instead="Computed weights can be 0 by underflow, or sum to less than 1 if they are masked after the softmax.",
+            instead="Weights can underflow to 0, or sum to less than 1 if they are masked after the softmax.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
