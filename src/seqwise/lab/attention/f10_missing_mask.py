@@ -55,7 +55,7 @@ def compute_loss(model: Any, x: Tensor, y: Tensor) -> Tensor:
 class MissingMask(Experiment):
     id = "F10"
     claim = "Without the mask training loss collapses and generation fails."
-    equation = "−log p(xₜ₊₁ | x₁ … x_T) → 0, although E[−log p(xₜ₊₁ | x₁ … xₜ)] ≥ H(xₜ₊₁ | x₁ … xₜ)"
+    equation = "−log p(xₜ₊₁ | x₁ … xₙ) → 0, although E[−log p(xₜ₊₁ | x₁ … xₜ)] ≥ H(xₜ₊₁ | x₁ … xₜ)"
     measurement = "The training loss against the entropy of the language, and how many generated symbols are allowed."
     rule = "Holds if the loss is below half the entropy, and under half as many symbols are allowed as with the mask."
     try_next = "seqwise lab run F10 --lag 1: the loss collapses too, but generation fails less."

@@ -84,7 +84,7 @@ class WeightsSumToOne(Experiment):
             smallest > 0 and error <= TOLERANCE,
             evidence=f"Over {self.trials} cases the smallest weight is {smallest:.2g}, and no sum differs from 1 "
             f"by more than {error:.2g}.",
-            instead="These weights are not a distribution: one of them is not positive, or their sum is not 1.",
+            instead="Weights can underflow to 0, or sum to less than 1 if they are masked after the softmax.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -102,7 +102,7 @@ class Saturation(Experiment):
             title="Gradient through the softmax against the width d, with and without 1/√d",
             series=[Series(name=name, x=measured["widths"], y=measured[key]) for name, key in names.items()],
             x_label="width d",
-            y_label="norm of ∂L/∂score or ∂L/∂q of a query",
+            y_label="gradient norm of a query",
             x_log=True,
             y_log=True,
             note="Without scaling the median vanishes; the mean falls slowly, because of queries with near ties.",

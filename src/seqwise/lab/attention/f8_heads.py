@@ -110,7 +110,7 @@ class Heads(Experiment):
         return decide_condition(
             is_free and two < 0.6,
             is_free and one < 0.6,
-            condition="the task rewards several relations; parameters and operations are equal in any case",
+            condition="the task rewards several relations (the cost is the same in any case)",
             evidence=f"The cosine is {two:.2f} for two relations and {one:.2f} for one. {self.heads} heads report "
             f"{measured['accuracy_two_relations']:.0%} of both neighbours, one {measured['accuracy_one_head']:.0%}.",
             instead="Several heads cost more than one here, or they do not differ where the task rewards it.",
@@ -120,9 +120,9 @@ class Heads(Experiment):
         chart = Heatmap(
             title="Mean attention weight of each trained head on each offset",
             values=np.concatenate([measured[f"profiles_{task}"] for task in TASKS]),
-            rows=[f"head {h + 1}, {task.replace('_', ' ')}" for task in TASKS for h in range(self.heads)],
+            rows=[f"{task.split('_')[0]}, head {h + 1}" for task in TASKS for h in range(self.heads)],
             columns=[f"{offset - self.length // 2:+d}" for offset in range(self.length)],
-            row_label="task and head",
+            row_label="relations, head",
             column_label="position of the key minus position of the query",
             value_label="mean attention weight",
             note="Where both neighbours are asked for, the heads share the work; otherwise they do the same.",
