@@ -46,10 +46,10 @@ class SameMatricesInTheStack(SharedMatrix):
 
 
 class SteepSigmoid(Activations):
-    """Takes the slope of tanh at four times the input for that of the sigmoid, which would saturate before tanh."""
+    """Takes the derivative of tanh at four times the input for that of the sigmoid: it saturates before tanh."""
 
-    def compute_slopes(self, name, a):
-        return super().compute_slopes("tanh", 4 * a) if name == "sigmoid" else super().compute_slopes(name, a)
+    def compute_derivatives(self, name, a):
+        return super().compute_derivatives("tanh", 4 * a) if name == "sigmoid" else super().compute_derivatives(name, a)
 
 
 class ClippingPerParameter(ClippingDirection):

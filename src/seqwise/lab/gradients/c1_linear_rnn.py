@@ -5,7 +5,7 @@
 Every step multiplies the state by the same W, so x_1 passes through W once for each later step. In a linear network the
 derivative does not depend on the inputs, and it describes changes of any size, not only small ones: moving x_1 by δ
 moves h_t by exactly W^(t−1) W_x δ. With a tanh the derivative is still a product of t − 1 matrices, but each contains
-the slopes at its own state (B3), and the formula fails. All of this chapter follows from the power of W: an input is
+the derivatives at its own state (B3), and the formula fails. The chapter follows from the power of W: an input is
 forgotten or dominates depending on how W^(t−1) grows (Goodfellow et al. 2016, section 10.7).
 """
 
@@ -110,7 +110,7 @@ class LinearRNN(Experiment):
             x_label="time step t",
             y_label="norm of ∂h_t/∂x_1",
             y_log=True,
-            note="The line of the linear RNN lies on the formula's; tanh multiplies by slopes below 1 as well.",
+            note="The line of the linear RNN lies on the formula's; tanh multiplies by derivatives below 1 as well.",
         )
         return [chart]
 

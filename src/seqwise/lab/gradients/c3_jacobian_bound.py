@@ -3,10 +3,10 @@
     ‖∂h_t/∂h_{t−n}‖  =  ‖ D_t W · … · D_{t−n+1} W ‖  ≤  ‖W‖ⁿ · (max tanh')ⁿ,        D = diag(1 − h²)
 
 The norm of a product is at most the product of the norms. ‖W‖ is the largest singular value, not the largest
-|eigenvalue|, and ‖D‖ the largest slope of any unit, at most 1. It follows that ‖W‖ < 1 is sufficient for vanishing
+|eigenvalue|, and ‖D‖ the largest derivative of any unit, at most 1. It follows that ‖W‖ < 1 is sufficient for vanishing
 gradients, and ‖W‖ > 1 necessary, but not sufficient, for exploding ones (Pascanu et al. 2013, section 2.2). The bound
-is loose in two ways: only a unit near zero has slope 1, and the direction that one factor stretches most is rarely the
-one that the next stretches most.
+is loose in two ways: only a unit near zero has derivative 1, and the direction that one factor stretches most is
+rarely the one that the next stretches most.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class JacobianBound(Experiment):
     equation = "‖∂h_t/∂h_{t−n}‖ ≤ ‖W‖ⁿ · (max |tanh'|)ⁿ"
     measurement = (
         "The norm of the product of the first n Jacobians, divided by the bound, for several ‖W‖; max |tanh'| is the "
-        "largest slope of any unit at any step."
+        "largest derivative of any unit at any step."
     )
     rule = "Holds if no product of any length exceeds its bound by more than rounding (a factor of 1 + 1e-9)."
     try_next = "seqwise lab run C3 --input-scale 3: inputs that saturate the units, and the bound is far too high."
@@ -52,8 +52,8 @@ class JacobianBound(Experiment):
         for norm in self.norms:
             trajectory = self.build_trajectory(norm)
             jacobians = [trajectory.compute_jacobian(step) for step in range(self.steps)]
-            slope = float(max((1 - h.square()).max() for (h,) in trajectory.states[1:]))
-            factor = self.compute_matrix_norm(trajectory.cell.weight_hidden) * slope
+            derivative = float(max((1 - h.square()).max() for (h,) in trajectory.states[1:]))
+            factor = self.compute_matrix_norm(trajectory.cell.weight_hidden) * derivative
             products.append(compute_product_norms(jacobians))
             bounds.append(factor ** np.arange(1, self.steps + 1))
         ratios = np.array(products) / np.array(bounds)

@@ -2,14 +2,13 @@
 
     σ' = σ(1 − σ) ≤ 1/4,        tanh' = 1 − tanh² ≤ 1,        ReLU' ∈ {0, 1}
 
-One step of an RNN multiplies a gradient by W and by the slope of each unit. A sigmoid passes at most a quarter, so
+One step of an RNN multiplies a gradient by W and by the derivative of each unit. A sigmoid passes at most a quarter, so
 with an orthogonal W the gradient loses at least a factor of 4 per step. Tanh passes nearly all of it while its units
 are near zero. ReLU passes all of it where a unit is active: nothing bounds the state or the gradient once W is large
 enough, and both grow without limit (Pascanu et al. 2013, section 2.2; Le et al. 2015). The gradient of tanh can grow
 too, but its state stays within ±1.
-
 "Saturates first" is true in that sense only. Since tanh(a) = 2σ(2a) − 1, a tanh needs half the input of a sigmoid to
-lose the same share of its own largest slope: measured by its input, tanh saturates first.
+lose the same share of its own largest derivative: measured by its input, tanh saturates first.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ class Activations(Experiment):
     claim = "Sigmoid saturates first, tanh carries further, ReLU can explode."
     equation = "max σ' = 1/4,  max tanh' = 1,  max ReLU' = 1;  growth per step = ‖∂h_T/∂h_0‖^(1/T)"
     measurement = (
-        "The largest slope of each function, the input at which a tenth of it remains, and the growth of the gradient "
-        "per step of an RNN whose W is orthogonal times a gain."
+        "The largest derivative of each function, the input at which a tenth of it remains, and the growth of the "
+        "gradient per step of an RNN whose W is orthogonal times a gain."
     )
     rule = (
         "True of gradients if at gain 1 sigmoid passes less than half of tanh per step, and ReLU's growth at the "
-        "largest gain exceeds 1.2; true of inputs if sigmoid loses 90 % of its slope at a smaller input than tanh."
+        "largest gain exceeds 1.2; true of inputs if sigmoid loses 90 % of its derivative at a smaller input than tanh."
     )
     try_next = "seqwise lab run C5 --input-scale 2: saturated tanh units, and the distance to sigmoid shrinks."
     seconds = 0.5
@@ -61,28 +60,28 @@ class Activations(Experiment):
         q = orthogonal_(torch.empty(self.units, self.units, dtype=torch.float64))
         growth = {name: np.array([self.compute_growth(name, gain * q) for gain in gains]) for name in NAMES}
         a = torch.linspace(-6, 6, 241, dtype=torch.float64)
-        slopes = {name: self.compute_slopes(name, a).numpy() for name in NAMES}
+        derivatives = {name: self.compute_derivatives(name, a).numpy() for name in NAMES}
         return {
-            **{f"largest_slope_{name}": float(slopes[name].max()) for name in NAMES},
+            **{f"largest_derivative_{name}": float(derivatives[name].max()) for name in NAMES},
             **{f"growth_at_gain_1_{name}": float(growth[name][gains.index(1.0)]) for name in NAMES},
             **{f"growth_at_largest_gain_{name}": float(growth[name][-1]) for name in NAMES},
-            **{f"input_with_a_tenth_of_the_slope_{name}": self.find_saturation(name) for name in ("sigmoid", "tanh")},
+            **{f"saturation_input_{name}": self.find_saturation(name) for name in ("sigmoid", "tanh")},
             "gains": np.array(gains),
             "inputs": a.numpy(),
             **{f"growth_{name}": growth[name] for name in NAMES},
-            **{f"slopes_{name}": slopes[name] for name in NAMES},
+            **{f"derivatives_{name}": derivatives[name] for name in NAMES},
         }
 
-    def compute_slopes(self, name: str, a: Tensor) -> Tensor:
+    def compute_derivatives(self, name: str, a: Tensor) -> Tensor:
         """Returns the derivative of an activation function at each input."""
         a = a.clone().requires_grad_()
         return torch.autograd.grad(ACTIVATIONS[name](a).sum(), a)[0]
 
     def find_saturation(self, name: str) -> float:
-        """Returns the smallest positive input at which a tenth of the largest slope remains."""
+        """Returns the smallest positive input at which a tenth of the largest derivative remains."""
         a = torch.linspace(0, 6, 6001, dtype=torch.float64)
-        slopes = self.compute_slopes(name, a)
-        return float(a[slopes < slopes.max() / 10].min())
+        derivatives = self.compute_derivatives(name, a)
+        return float(a[derivatives < derivatives.max() / 10].min())
 
     def compute_growth(self, name: str, weight: Tensor) -> float:
         """Returns ‖∂h_T/∂h_0‖^(1/T) of an RNN, the mean factor per step."""
@@ -99,7 +98,7 @@ class Activations(Experiment):
     def judge(self, measured: Measured) -> Verdict:
         sigmoid, tanh = measured["growth_at_gain_1_sigmoid"], measured["growth_at_gain_1_tanh"]
         relu = measured["growth_at_largest_gain_relu"]
-        inputs = [measured[f"input_with_a_tenth_of_the_slope_{name}"] for name in ("sigmoid", "tanh")]
+        inputs = [measured[f"saturation_input_{name}"] for name in ("sigmoid", "tanh")]
         return decide_condition(
             sigmoid < tanh / 2 and relu > 1.2,
             inputs[0] < inputs[1],
@@ -107,7 +106,7 @@ class Activations(Experiment):
             "saturates first, at half of sigmoid's",
             evidence=f"With an orthogonal W a step multiplies the gradient by {sigmoid:.2g} (sigmoid) and {tanh:.2g} "
             f"(tanh); at gain {max(*self.gains, 1.0):g} ReLU multiplies it by {relu:.2g}. Sigmoid loses 90 % of its "
-            f"slope at an input of {inputs[0]:.3g}, tanh at {inputs[1]:.3g}.",
+            f"derivative at an input of {inputs[0]:.3g}, tanh at {inputs[1]:.3g}.",
             instead="Sigmoid does not pass less gradient than tanh, or ReLU does not explode.",
         )
 
@@ -120,11 +119,12 @@ class Activations(Experiment):
             references=[Reference(axis="y", value=1.0, label="steady")],
             note="Below 1 the gradient vanishes exponentially, above 1 it explodes.",
         )
-        slopes = LineChart(
-            title="Slope of three activation functions",
-            series=[Series(name=NAMES[name], x=measured["inputs"], y=measured[f"slopes_{name}"]) for name in NAMES],
+        x, keys = measured["inputs"], {NAMES[name]: f"derivatives_{name}" for name in NAMES}
+        derivatives = LineChart(
+            title="Derivative of three activation functions",
+            series=[Series(name=label, x=x, y=measured[key]) for label, key in keys.items()],
             x_label="input a",
             y_label="derivative",
-            note="Sigmoid is lower but wider: tanh loses its slope at half the input.",
+            note="Sigmoid is lower but wider: tanh loses its derivative at half the input.",
         )
-        return [growth, slopes]
+        return [growth, derivatives]
