@@ -42,9 +42,7 @@ class FourShapes(Experiment):
         "Numbers of inputs and outputs of four trained tasks on one backbone, and accuracy against a baseline."
     )
     rule = "Holds if the counted shapes are those of the claim and every task beats its most frequent outputs by 0.15."
-    try_next = (
-        "seqwise lab run A2 --units 4: the shapes stay, but a small backbone translates hardly better than chance."
-    )
+    try_next = "seqwise lab run A2 --units 4: the shapes stay, but so small a backbone learns little."
     seconds = 3.0
     quick: ClassVar = {"training_steps": 70}
 
