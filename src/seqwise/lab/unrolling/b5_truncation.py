@@ -98,14 +98,13 @@ class Truncation(Experiment):
 
     def judge(self, measured: Measured) -> Verdict:
         full, truncated = measured["memory_growth_full"], measured["memory_growth_truncated"]
-        shortest, longest = measured["cosine_shortest_window"], measured["cosine_longest_window"]
-        other = measured["cosine_of_another_batch"]
+        shortest, other = measured["cosine_shortest_window"], measured["cosine_of_another_batch"]
         return decide(
-            7 < full < 9 and truncated < 1.1 and 1 - shortest > 10 * (1 - other) and longest > 0.999,
+            7 < full < 9 and truncated < 1.1 and 1 - shortest > 10 * (1 - other),
             evidence=f"For 8 × T the saved activations grow {full:.2f}-fold in full and {truncated:.2f}-fold by "
             f"segments of {self.window} steps. The gradient of one-step segments has a cosine of {shortest:.2f} with "
             f"the full one, that of another batch {other:.3f}.",
-            instead="Memory does not grow as stated, or the truncated gradient differs no more than that of another batch.",
+            instead="Memory grows otherwise, or the truncated gradient differs no more than that of another batch.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
