@@ -32,7 +32,7 @@ class Truncation(Experiment):
     claim = "Full BPTT needs memory proportional to T; truncation makes it constant and biases the gradient."
     equation = "memory: O(T) or O(window);  cos(g_truncated, g_full) < 1 for window < T"
     measurement = "The largest sum of saved activations (bytes) against T, and the cosine of the truncated gradient."
-    rule = "Holds if 8 × T takes 7 to 9 × the memory in full, at most 1.1 × truncated, and windows of 1 a cosine < 0.9."
+    rule = "Holds if 8 × T takes 7–9 × the memory in full, ≤ 1.1 × truncated, and 1 − cosine is 10 × another batch's."
     try_next = "seqwise lab run B5 --decay 0.5: with a short memory in the targets truncation loses less."
     seconds = 1.0
 
@@ -98,13 +98,13 @@ class Truncation(Experiment):
 
     def judge(self, measured: Measured) -> Verdict:
         full, truncated = measured["memory_growth_full"], measured["memory_growth_truncated"]
-        shortest, longest = measured["cosine_shortest_window"], measured["cosine_longest_window"]
+        shortest, other = measured["cosine_shortest_window"], measured["cosine_of_another_batch"]
         return decide(
-            7 < full < 9 and truncated < 1.1 and shortest < 0.9 and longest > 0.999,
+            7 < full < 9 and truncated < 1.1 and 1 - shortest > 10 * (1 - other),
             evidence=f"For 8 × T the saved activations grow {full:.2f}-fold in full and {truncated:.2f}-fold by "
             f"segments of {self.window} steps. The gradient of one-step segments has a cosine of {shortest:.2f} with "
-            f"the full one, that of another batch {measured['cosine_of_another_batch']:.3f}: a bias, not noise.",
-            instead="Truncation does not trade memory for a bias here.",
+            f"the full one, that of another batch {other:.3f}.",
+            instead="Memory grows otherwise, or the truncated gradient differs no more than that of another batch.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

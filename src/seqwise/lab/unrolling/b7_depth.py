@@ -6,8 +6,7 @@ Three stacked layers learn to recall a recent and an old input at once; the read
 per layer shows which lags it carries (memory functions, Jaeger 2001). In a GRU, whose gates start near 1/2 and forget
 half of the state per step, a layer remembers a few steps and the layers add up: only the top one has the old input. A
 tanh RNN with an orthogonal matrix remembers more than the lag before any training, and its first layer carries it all.
-The order of layers is no law of depth: it appears when a pattern exceeds the memory of one layer. The short pattern is
-in every layer.
+The order of layers is no law of depth: it appears when a pattern exceeds the memory of one layer.
 """
 
 from __future__ import annotations
