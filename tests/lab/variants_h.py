@@ -191,6 +191,5 @@ FOUND: dict[str, str] = {
     "H4": "holds if",  # the query words are excluded as answers
     "H5": "holds if",  # CBOW gives each neighbour the whole gradient, as word2vec does
     # Dot and scaled dot product differ by a constant factor, so they rank alike; only the cosine differs.
-    "H10": MaskedContext,
     "H13": "holds if",
 }

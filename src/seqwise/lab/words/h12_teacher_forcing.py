@@ -83,7 +83,7 @@ class TeacherForcing(Experiment):
             return (ids := self.draw_sequences(32, generator)), ids
 
         losses = fit(
-            model, draw, lambda model, ids, _: self.compute_losses(model, mode, ids).flatten(),
+            model, draw, lambda _, ids, targets: self.compute_losses(model, mode, ids).flatten(),
             steps=self.steps, seed=self.seed,
         )  # fmt: skip
         return model, losses

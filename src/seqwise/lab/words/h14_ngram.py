@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
@@ -95,7 +95,7 @@ class CountingModel(Experiment):
             starts = torch.randint(len(ids) - SEQUENCE, (16, 1), generator=generator)
             return (batch := ids[starts + torch.arange(SEQUENCE)]), batch
 
-        def compute_loss(model: NextTokenModel, batch: Tensor, _: Tensor) -> Tensor:
+        def compute_loss(_: nn.Module, batch: Tensor, targets: Tensor) -> Tensor:
             return F.cross_entropy(model.force(batch).mT, batch[:, 1:], reduction="none").flatten()
 
         fit(model, draw_batch, compute_loss, steps=self.steps, seed=self.seed)

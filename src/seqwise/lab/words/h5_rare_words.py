@@ -65,7 +65,8 @@ class RareWords(Experiment):
             with VectorTraining(sentences, self.build_settings(settings)) as training:
                 for _ in training.steps():
                     pass
-                words, pairs = self.epochs * training.corpus.num_words, training.trainer.sum_losses(slice(None))[:, 1]
+                trainer: Any = training.trainer  # the one of word2vec, which counts updates
+                words, pairs = self.epochs * training.corpus.num_words, trainer.sum_losses(slice(None))[:, 1]
                 shares = self.score_twins(training.export_vectors())
             measured[f"placed_{name}"] = float(shares[COUNTS.index(20)])
             measured[f"updates_per_word_{name}"] = float(pairs.sum() / words)

@@ -17,15 +17,14 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
 from seqwise.lab.words.grammar import draw_markov_chain
 from seqwise.page.figures import Figure, LineChart, Reference, Series
-from seqwise.vectors.glove.cooccurrence import PairCounter
-from seqwise.vectors.glove.trainer import GloveModel
-from seqwise.vectors.settings import VectorSettings
+from seqwise.vectors.settings import ResolvedVectorSettings, VectorSettings
 from seqwise.vectors.word2vec.trainer import build_objective
 
 
@@ -52,10 +51,10 @@ class Objectives(Experiment):
     """Initial learning rate of both: of SGD, which decays, and of AdaGrad."""
 
     def measure(self) -> Measured:
-        random = np.random.default_rng(self.seed)
-        transitions = random.dirichlet(np.full(self.vocabulary, 0.5), size=self.vocabulary)
+        size, random = self.vocabulary, np.random.default_rng(self.seed)
+        transitions = random.dirichlet(np.full(size, 0.5), size=size)
         text = draw_markov_chain(transitions, self.words, self.seed).astype(np.int32)
-        counts = np.zeros((self.vocabulary, self.vocabulary))
+        counts = np.zeros((size, size))
         np.add.at(counts, (text[:-1], text[1:]), 1)
         counts = counts + counts.T  # both orders: a neighbour is before or after the word
         is_pair, conditional = counts > 0, counts / counts.sum(axis=1, keepdims=True)
@@ -73,7 +72,7 @@ class Objectives(Experiment):
             "losses_glove": glove_losses,
         }
 
-    def build_settings(self, **changes):
+    def build_settings(self, **changes: Any) -> ResolvedVectorSettings:
         """Returns the settings that both methods share: neighbours at distance 1, one thread."""
         return VectorSettings(
             dim=self.dim, window=1, epochs=self.epochs, threads=1, seed=self.seed, device="cpu",
@@ -84,17 +83,18 @@ class Objectives(Experiment):
         """Returns the mean loss of each epoch of skip-gram with the full softmax; the learning rate decays."""
         words, counts = [str(word) for word in range(self.vocabulary)], np.bincount(text, minlength=self.vocabulary)
         settings = self.build_settings(loss="softmax", subsample=0.0)
-        objective, losses = build_objective(words, counts, settings), []
-        workspace = objective.allocate_workspace()
+        objective = build_objective(words, counts, settings)
+        workspace, losses = objective.allocate_workspace(), []
         for epoch in range(self.epochs):
             tally, rate = np.zeros(2), settings.learning_rate * (1 - epoch / self.epochs) ** 2
-            for block in np.array_split(text, 4):
-                objective.train(block, np.uint64(epoch + 1), rate, workspace, tally)
+            objective.train(text, np.uint64(epoch + 1), rate, workspace, tally)
             losses.append(tally[0] / tally[1])
         return np.array(losses)
 
     def train_glove(self, text: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the mean loss of each epoch of GloVe, and its scores of all pairs (V, V)."""
+        from seqwise.vectors.glove.trainer import GloveModel, PairCounter  # imports numba, which takes a moment
+
         settings = self.build_settings(method="glove")
         model = GloveModel(self.vocabulary, settings)
         with tempfile.TemporaryDirectory() as folder:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class SoftmaxCost(Experiment):
             "sizes": sizes,
         }
 
-    def build_objective(self, loss: LossName, vocabulary: int):
+    def build_objective(self, loss: LossName, vocabulary: int) -> Any:
         """Returns skip-gram with a loss, over a vocabulary in which all words are equally frequent."""
         settings = VectorSettings(
             dim=self.dim, window=1, loss=loss, subsample=0, threads=1, seed=self.seed, device="cpu",

@@ -24,7 +24,7 @@ class NextTokenModel(nn.Module):
 
     def run_free(self, ids: Tensor) -> Tensor:
         """Returns the same logits with the likeliest token of each step as the next input, after the prompt."""
-        cell, logits = self.layer.cell, []
+        cell, logits = self.layer.cell, list[Tensor]()
         state, weight_hidden = cell.start(len(ids), self.embedding.weight), self.layer.get_weight_hidden()
         for step in range(ids.shape[1] - 1):
             token = ids[:, step] if step < PROMPT else logits[-1].detach().argmax(dim=-1)

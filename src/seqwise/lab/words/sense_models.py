@@ -94,7 +94,7 @@ def train(model: MaskedModel | TwoDirectionModel, language: SenseLanguage, steps
         ids, _, _ = language.draw(32, generator)
         return ids, torch.rand(ids.shape, generator=generator) < MASK_SHARE
 
-    return fit(model, draw, lambda model, ids, is_masked: model.compute_loss(ids, is_masked), steps=steps, seed=seed)
+    return fit(model, draw, lambda _, ids, is_masked: model.compute_loss(ids, is_masked), steps=steps, seed=seed)
 
 
 def measure_separation(vectors: Tensor, senses: Tensor) -> float:
