@@ -30,7 +30,7 @@ export const ACTIVATIONS = {
     const makeSeries = (x, key) => Object.entries(NAMES).map(([name, text]) => ({ name: text, x, y: numbers[key + name] }));
     return [{
       kind: "LineChart", title: "Derivatives of three activation functions", x_label: "preactivation a", y_label: "derivative φ′(a)",
-      series: makeSeries(INPUTS, "derivatives_"), references: [{ axis: "x", value: a, label: "a" }, { axis: "y", value: 0.25, label: "" }],
+      series: makeSeries(INPUTS, "derivatives_"), references: [{ axis: "x", value: a, label: "a" }, { axis: "y", value: 0.25, label: "¼" }],
       note: "A sigmoid passes at most a quarter, tanh and ReLU pass all of it where they are steepest.",
     }, {
       kind: "LineChart", title: `A gradient after 0 to ${layers} layers of weight ${weight}`, x_label: "layers", y_label: "(w φ′(a))ⁿ", y_log: true,

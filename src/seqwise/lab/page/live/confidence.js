@@ -26,7 +26,7 @@ export const CONFIDENCE = {
       y_label: "perplexity or 2^entropy (words)", y_log: true,
       series: [{ name: "perplexity on the data", x: CONFIDENCES, y: perplexities }, { name: "2^entropy of the predictions", x: CONFIDENCES, y: powers }],
       references: [{ axis: "x", value: model, label: "model" }, { axis: "x", value: Math.min(0.99, Math.max(0.01, data)), label: "data" }, { axis: "y", value: 1, label: "" }],
-      note: "The two meet where the model has the frequency of the data, and there perplexity is lowest. They may meet a second time by chance.",
+      note: "Perplexity is lowest where the model has the frequency of the data. The two curves meet there, and where the model predicts all words equally.",
     }];
   },
   describe: (values, { entropy, cross_entropy, two_to_entropy, perplexity, lowest_perplexity }) =>

@@ -22,9 +22,9 @@ export const GRU_STEP = {
     { name: "x", label: "input x", kind: "range", min: -3, max: 3, step: 0.1, value: 0.5 },
     { name: "h", label: "old state h", kind: "range", min: -1, max: 1, step: 0.05, value: -0.8 },
     makeBias("update", "bias of the update gate", 3), makeBias("reset", "bias of the reset gate", 0),
-    { ...makeBias("recurrent", "bias of the candidate's recurrent term", 0.5), min: -2, max: 2 },
+    { ...makeBias("recurrent", "bias of the recurrent term", 0.5), min: -2, max: 2 },
     { name: "convention", label: "update gate", kind: "choice", options: [["keeps", "z keeps"], ["replaces", "z replaces"]], value: "keeps" },
-    { name: "reset_place", label: "reset gate", kind: "choice", options: [["after", "after the product"], ["before", "before it"]], value: "after" },
+    { name: "reset_place", label: "reset gate", kind: "choice", options: [["after", "after product"], ["before", "before"]], value: "after" },
   ],
   compute(values) {
     const trace = (convention) => BIASES.map((update_bias) => step(convention, { ...values, update_bias }).hidden);

@@ -7,7 +7,7 @@
 //   draw(values, numbers) → figures with the fields of `seqwise.page.figures`; styles are added here
 //   describe(values, numbers) → a sentence with the most important numbers (optional)
 //
-// To add one, import it here and add it to DEFINITIONS, and add its reference to tests/lab/test_live.py.
+// To add one, import it here and add it to DEFINITIONS, add its reference to tests/support/live_references.py and values to tests/lab/test_live.py.
 import { make, makeChoice, makeId } from "../../../page/components/elements.js";
 import { drawFigure } from "../../../page/components/figure.js";
 import { decodeFigure } from "../../../page/components/matrix.js";

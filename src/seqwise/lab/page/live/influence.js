@@ -29,5 +29,5 @@ export const INFLUENCE = {
       note: "With tanh, states near −1 or 1 are saturated: each of them takes most of the influence away.",
     }];
   },
-  describe: ({ steps }, { influence }) => `The state before the last has an influence of ${show(influence[1])}, the first of ${steps} steps ${show(influence.at(-1))}.`,
+  describe: ({ steps }, { influence }) => `On h_${steps}, the state h_${steps - 1} has an influence of ${show(influence[1])} and h_0 one of ${show(influence.at(-1))}.`,
 };

@@ -34,25 +34,42 @@ export const drawNormal = (seed, rows, columns) => {
   return count(rows).map(() => count(columns).map(next));
 };
 
-export const multiply = (a, b) => a.map((row) => b[0].map((_, column) => sum(row.map((value, at) => value * b[at][column]))));
+// Plain loops, since some figures multiply and rotate matrices hundreds of times per movement of a control.
+export const multiply = (a, b) => a.map((row) => {
+  const product = new Array(b[0].length).fill(0);
+  for (let k = 0; k < b.length; k++) for (let j = 0; j < product.length; j++) product[j] += row[k] * b[k][j];
+  return product;
+});
 export const transpose = (matrix) => matrix[0].map((_, column) => matrix.map((row) => row[column]));
 
-// The largest eigenvalue of a symmetric positive semi-definite matrix, by Jacobi rotations until it is diagonal.
+// The largest eigenvalue of a symmetric positive semi-definite matrix, by Jacobi rotations until it is almost diagonal: its error
+// is at most the sum of the other entries.
 export function computeLargestEigenvalue(symmetric) {
-  const a = symmetric.map((row) => [...row]), size = a.length;
-  const measureRest = () => sum(a.map((row, i) => sum(row.map((value, j) => i === j ? 0 : Math.abs(value)))));
-  const limit = 1e-15 * sum(a.map((row, i) => Math.abs(row[i])));
-  for (let sweep = 0; sweep < 30 && measureRest() > limit; sweep++)
-    for (let p = 0; p < size; p++) for (let q = p + 1; q < size; q++) if (a[p][q] !== 0) rotate(a, p, q);
+  const a = symmetric.map((row) => [...row]), size = a.length, limit = 1e-10 * sum(a.map((row, i) => row[i]));
+  for (let sweep = 0, rest = Infinity; sweep < 30 && rest > limit; sweep++) {
+    rest = 0;
+    for (let p = 0; p < size; p++) for (let q = p + 1; q < size; q++) {
+      rest += 2 * Math.abs(a[p][q]);
+      if (a[p][q] !== 0) rotate(a, p, q);
+    }
+  }
   return Math.max(...a.map((row, i) => row[i]));
 }
 
 // One rotation, which makes the entry (p, q) zero (Golub & Van Loan 2013, section 8.5.2).
 function rotate(a, p, q) {
-  const tau = (a[q][q] - a[p][p]) / (2 * a[p][q]), t = (tau < 0 ? -1 : 1) / (Math.abs(tau) + Math.hypot(1, tau));
-  const c = 1 / Math.hypot(1, t), s = t * c;
-  for (let k = 0; k < a.length; k++) [a[k][p], a[k][q]] = [c * a[k][p] - s * a[k][q], s * a[k][p] + c * a[k][q]];
-  for (let k = 0; k < a.length; k++) [a[p][k], a[q][k]] = [c * a[p][k] - s * a[q][k], s * a[p][k] + c * a[q][k]];
+  const tau = (a[q][q] - a[p][p]) / (2 * a[p][q]), t = (tau < 0 ? -1 : 1) / (Math.abs(tau) + Math.sqrt(1 + tau * tau));
+  const c = 1 / Math.sqrt(1 + t * t), s = t * c, rowP = a[p], rowQ = a[q];
+  for (const row of a) {
+    const first = row[p], second = row[q];
+    row[p] = c * first - s * second;
+    row[q] = s * first + c * second;
+  }
+  for (let k = 0; k < a.length; k++) {
+    const first = rowP[k], second = rowQ[k];
+    rowP[k] = c * first - s * second;
+    rowQ[k] = s * first + c * second;
+  }
 }
 
 // The largest singular value of a matrix; entries are scaled so that their squares neither overflow nor vanish.

@@ -23,8 +23,8 @@ export const PERPLEXITY = {
       roles: WORDS.map((one) => one === word ? "forget" : ""), note: `The bar of “${word}”, the word that comes, has another colour.`,
     }, {
       kind: "BarChart", title: "Perplexity of this prediction", value_label: "perplexity (equally likely words)",
-      names: [`if “${word}” comes`, "if words come as predicted", "of uniform guessing"], values: [perplexity, expected_perplexity, WORDS.length],
-      roles: ["forget", "", "state"], note: "Uniform guessing scores the size of the vocabulary, whatever comes. A model that is surprised scores more.",
+      names: [`“${word}” comes`, "as predicted", "uniform model"], values: [perplexity, expected_perplexity, WORDS.length],
+      roles: ["forget", "", "state"], note: "“As predicted”: each word comes as often as the model says. A uniform model scores the size of the vocabulary, whatever comes.",
     }];
   },
   describe({ word }, { entropy_bits, expected_perplexity, cross_entropy_bits, cross_entropy_nats, perplexity }) {

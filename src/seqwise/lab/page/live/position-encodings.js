@@ -36,7 +36,7 @@ export const POSITION_ENCODINGS = {
       kind: "LineChart", title: `Distance of every position from position ${first}`, x_label: "position (tokens)", y_label: `‖PE(p) − PE(${first})‖`,
       series: [{ name: `distance from position ${first}`, x: positions, y: distances }],
       references: [{ axis: "x", value: first, label: "first" }, { axis: "x", value: second, label: "second" }],
-      note: "The distance depends on the shift alone, so the curve is the same on both sides. It is 0 at the position itself only.",
+      note: "The distance depends on the shift alone, so the curve is the same on both sides. Only the position itself has distance 0.",
     }];
   },
   describe: (values, { first, second, distance, smallest }) => `The codes of positions ${first} and ${second} are ${show(distance)} apart; ` +

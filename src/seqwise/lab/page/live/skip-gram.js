@@ -45,7 +45,7 @@ export const SKIP_GRAM = {
   id: "H3",
   title: "Skip-gram on ten words: “cat runs”, “dog sleeps”, “piano plays”, … Words of a group never occur together, but in the same contexts.",
   controls: [
-    { name: "steps", label: "training steps", kind: "range", min: 0, max: MAX_STEPS, step: 5, value: 200 },
+    { name: "steps", label: "training steps", kind: "range", min: 0, max: MAX_STEPS, step: 5, value: 50 },
     { name: "rate", label: "learning rate", kind: "range", min: 0.1, max: 2, step: 0.1, value: 1 },
     { name: "seed", label: "random seed of the first vectors", kind: "range", min: 0, max: 20, step: 1, value: 0 },
   ],
@@ -64,7 +64,7 @@ export const SKIP_GRAM = {
     return [{
       kind: "ScatterPlot", title: `Vectors of ten words after ${steps} steps`, x: vectors.map(([x]) => x), y: vectors.map(([, y]) => y), names: WORDS,
       groups: Object.entries(GROUPS).flatMap(([group, words]) => words.map(() => group)), x_label: "first entry of the vector", y_label: "second entry of the vector",
-      is_labelled: true, note: "Words that predict the same contexts get the same gradients, so they meet.",
+      is_labelled: true, note: "Words with the same contexts are pulled to the same place.",
     }, {
       kind: "LineChart", title: "Training loss", x_label: "training step", y_label: "cross-entropy (nats per pair)", series: [{ name: "loss", x: count(MAX_STEPS + 1), y: losses }],
       references: [{ axis: "x", value: steps, label: "shown" }, { axis: "y", value: BEST, label: "best possible" }],

@@ -44,8 +44,8 @@ export const SPECTRAL_RADIUS = {
       note: "The symmetric matrix is normal and follows ρⁿ at every n. The triangular one is not: the coupling decides how much it grows first.",
     }];
   },
-  describe({ radius, steps }, { largest, step_of_largest, norms_non_normal, powers }) {
+  describe({ steps }, { largest, step_of_largest, norms_non_normal, powers }) {
     const last = `after ${steps} steps ‖Wⁿ‖ is ${show(norms_non_normal.at(-1))} and ρⁿ ${show(powers.at(-1))}.`;
-    return `The powers of the triangular matrix reach a norm of ${show(largest)} at n = ${step_of_largest}, although ρ = ${radius}; ${last}`;
+    return `The powers of the triangular matrix reach a norm of ${show(largest)} at n = ${step_of_largest}; ${last}`;
   },
 };
