@@ -235,6 +235,18 @@ def test_extreme_values_of_all_controls_are_drawn(tab: Any, identifier: str):
             assert tab.evaluate(FIND_INVALID, identifier) == 0
 
 
+def test_every_live_figure_has_a_title_and_a_note_and_fits_a_phone(tab: Any):
+    incomplete = """() => [...document.querySelectorAll(".live figure")].filter((figure) =>
+      !figure.querySelector("figcaption").textContent || !figure.querySelector(".note")?.textContent).length"""
+    assert tab.evaluate(incomplete) == 0
+    try:
+        tab.set_viewport_size({"width": 390, "height": 900})
+        wait_until_drawn(tab)
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    finally:
+        tab.set_viewport_size({"width": 1300, "height": 900})
+
+
 def test_every_file_with_a_live_figure_is_collected():
     assert sorted(path.name for path in list_modules(LIVE / "index.js") if path.parent == LIVE) == sorted(
         path.name for path in LIVE.glob("*.js")
