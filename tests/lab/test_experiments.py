@@ -13,7 +13,9 @@ from seqwise.lab import CHAPTERS, build_experiment, get_experiment, list_ids
 from seqwise.page.figures import BarChart, Heatmap, LineChart, ScatterPlot
 
 SEEDS = (0, 1, 2, 3)
-MAX_FAST_SECONDS = {0: 6.0, 1: 1.5, 2: 1.5, 3: 1.5}  # seed → expected time of a full run; longer ones are slow tests
+MAX_FAST_SECONDS = {0: 1.5, 1: 0.2, 2: 0.2, 3: 0.2}  # seed → expected time of a full run; longer ones are slow tests
+NUM_STATEMENTS = {"A": 6, "B": 9, "C": 11, "D": 11, "E": 6, "F": 20, "G": 11, "H": 16}
+MAX_MINUTES = 25  # of all experiments on two cores
 TEXTS = ("claim", "equation", "measurement", "rule", "try_next")
 
 
@@ -29,6 +31,13 @@ def get_expected(name):
 def mark(name, seed):
     is_slow = get_experiment(name).seconds > MAX_FAST_SECONDS[seed]
     return pytest.param(name, seed, marks=[pytest.mark.slow] if is_slow else [])
+
+
+def test_all_statements_are_there():
+    expected = [f"{letter}{number}" for letter, count in NUM_STATEMENTS.items() for number in range(1, count + 1)]
+    assert list_ids() == expected
+    assert len(expected) == 90
+    assert sum(get_experiment(name).seconds for name in expected) < 60 * MAX_MINUTES
 
 
 @pytest.mark.parametrize("name", list_ids())
@@ -48,6 +57,13 @@ def test_the_verdict_is_the_same_for_every_seed(name, seed):
     assert result.verdict.kind == get_expected(name), result.verdict.evidence
     json.dumps(result.to_json(), allow_nan=False)
     check_figures(result.figures)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in list_ids() if get_experiment(name).quick])
+def test_a_full_run_has_the_verdict_of_a_quick_one(name):
+    result = get_experiment(name)().run()
+    assert result.verdict.kind == get_expected(name), result.verdict.evidence
 
 
 def check_figures(figures):

@@ -1,68 +1,144 @@
 """Live figures: what the browser computes is what this package computes, and every control changes the figure.
 
-`REFERENCES` has, for each experiment with a live figure, several sets of values and a function that computes the same
-numbers with this package. Where no Chromium is installed, the tests that need it are skipped.
+`SETS` has, for each experiment with a live figure, several sets of values of its controls; tests/support/
+live_references.py computes the same numbers with this package. Where no Chromium is installed, the tests that need it
+are skipped.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from chromium import launch_chromium, open_file
 from lab_pages import wait_for, wait_until_drawn
 from lab_records import make_records
+from live_references import COMPUTE, Values
 
 from seqwise.lab.page import build_lab_page
 from seqwise.page.script import list_modules
-from seqwise.training.optimizers import clip_gradients
 
 LIVE = Path(build_lab_page.__code__.co_filename).parent / "live"
 TOLERANCE = 1e-6
 
-Values = Mapping[str, Any]
-Numbers = Mapping[str, Any]
+
+def make_lstm_values(*values: float) -> Values:
+    names = ("x", "h", "c", "input_bias", "forget_bias", "candidate_bias", "output_bias")
+    return dict(zip(names, values, strict=True))
 
 
-def compute_clipping(values: Values) -> Numbers:
-    gradient = torch.tensor([values["first"], values["second"]], dtype=torch.float64)
-    clipped = {}
-    for method in ("norm", "value"):
-        parameter = torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))
-        parameter.grad = gradient.clone()
-        norm = clip_gradients([parameter], method, values["threshold"])
-        clipped[method] = parameter.grad
-
-    def compute_cosine(vector: torch.Tensor) -> float | None:
-        return float(torch.cosine_similarity(gradient, vector, dim=0)) if gradient.any() else None
-
-    return {
-        "norm": float(norm),
-        "by_norm": clipped["norm"].tolist(),
-        "by_value": clipped["value"].tolist(),
-        "norm_by_norm": float(clipped["norm"].norm()),
-        "norm_by_value": float(clipped["value"].norm()),
-        "cosine_by_norm": compute_cosine(clipped["norm"]),
-        "cosine_by_value": compute_cosine(clipped["value"]),
-    }
+def list_gru_cells() -> list[Values]:
+    return [
+        {"convention": convention, "reset_place": place}
+        for convention in ("keeps", "replaces")
+        for place in ("after", "before")
+    ]
 
 
-REFERENCES: dict[str, tuple[Sequence[Values], Callable[[Values], Numbers]]] = {
-    "C6": (
-        [
-            {"first": 4.5, "second": 1.5, "threshold": 2.0},
-            {"first": -3.0, "second": 0.4, "threshold": 0.5},
-            {"first": 0.2, "second": 0.1, "threshold": 5.0},  # short enough to stay as it is
-            {"first": 0.0, "second": -5.0, "threshold": 0.1},
-            {"first": 0.0, "second": 0.0, "threshold": 1.0},  # no direction
-        ],
-        compute_clipping,
-    ),
+SENTENCE = "the singer sings while the dancer dances to the song"
+
+# Values of controls by id; those that are missing have their defaults.
+SETS: dict[str, Sequence[Values]] = {
+    "B8": [
+        {"weight": 0.9, "amplitude": 0.5, "steps": 40, "activation": "tanh"},
+        {"weight": -2.0, "amplitude": 3.0, "steps": 20, "activation": "tanh"},
+        {"weight": 1.0, "amplitude": 1.0, "steps": 100, "activation": "identity"},  # all states are equal
+        {"weight": 1.2, "amplitude": 0.0, "steps": 5, "activation": "identity"},
+        {"weight": 0.0, "amplitude": 1.0, "steps": 10, "activation": "tanh"},  # no influence at all
+    ],
+    "C2": [
+        {"radius": 0.9, "coupling": 0.5, "units": 10, "steps": 200},
+        {"radius": 0.5, "coupling": 1.0, "units": 12, "steps": 300},
+        {"radius": 1.1, "coupling": 0.05, "units": 2, "steps": 300},
+        {"radius": 0.97, "coupling": 0.0, "units": 5, "steps": 10},  # diagonal
+    ],
+    "C5": [
+        {"a": 0.5, "weight": 1.2, "layers": 20},
+        {"a": -6.0, "weight": 4.0, "layers": 50},
+        {"a": 6.0, "weight": 4.0, "layers": 50},
+        {"a": 0.0, "weight": 0.1, "layers": 2},
+    ],
+    "C6": [
+        {"first": 4.5, "second": 1.5, "threshold": 2.0},
+        {"first": -3.0, "second": 0.4, "threshold": 0.5},
+        {"first": 0.2, "second": 0.1, "threshold": 5.0},  # short enough to stay as it is
+        {"first": 0.0, "second": -5.0, "threshold": 0.1},
+        {"first": 0.0, "second": 0.0, "threshold": 1.0},  # no direction
+    ],
+    "D1": [
+        make_lstm_values(1.0, 0.2, 1.5, 0.0, 1.0, 0.0, -1.0),
+        make_lstm_values(-6.0, -1.0, -3.0, -8.0, 8.0, -8.0, 8.0),
+        make_lstm_values(6.0, 1.0, 3.0, 8.0, 8.0, 8.0, 8.0),
+        make_lstm_values(0.0, 0.0, 0.0, 0.3, -0.4, 2.5, 0.1),
+    ],
+    "D6": [
+        {"forget_bias": 3.0, "input_bias": -2.0, "weight": 1.0, "steps": 100},
+        {"forget_bias": 8.0, "input_bias": -10.0, "weight": 0.5, "steps": 200},
+        {"forget_bias": -2.0, "input_bias": 4.0, "weight": -4.0, "steps": 30},
+        {"forget_bias": 1.0, "input_bias": 0.0, "weight": 0.0, "steps": 50},  # the direct path alone
+    ],
+    "E2": [
+        {"x": 0.5, "h": -0.8, "update_bias": 3.0, "reset_bias": 0.0, "recurrent_bias": 0.5, **cell}
+        for cell in list_gru_cells()
+    ]
+    + [
+        {"x": -3.0, "h": 1.0, "update_bias": -8.0, "reset_bias": 8.0, "recurrent_bias": -2.0, **cell}
+        for cell in list_gru_cells()
+    ],
+    "F1": [
+        {"text": SENTENCE, "temperature": 1.0, "scaling": "scaled", "mask": "none"},
+        {"text": SENTENCE, "temperature": 2.5, "scaling": "scaled", "mask": "causal"},
+        {"text": "  Ünïcode   naïve\t東京 🦊 a ", "temperature": 0.2, "scaling": "unscaled", "mask": "none"},
+        {"text": " ".join("abcdefghijklmnop"), "temperature": 5.0, "scaling": "unscaled", "mask": "causal"},
+        {"text": "alone", "temperature": 1.0, "scaling": "scaled", "mask": "causal"},
+        {"text": " ", "temperature": 1.0, "scaling": "scaled", "mask": "none"},
+    ],
+    "F6": [
+        {"d": 64, "temperature": 1.0, "seed": 0},
+        {"d": 512, "temperature": 0.1, "seed": 7},
+        {"d": 1, "temperature": 5.0, "seed": 20},
+    ],
+    "F7": [
+        {"scale": 8.0, "lead": 0.3},
+        {"scale": 60.0, "lead": 2.0},
+        {"scale": 60.0, "lead": 0.0},  # a tie
+        {"scale": 0.0, "lead": 1.0},  # all weights are equal
+    ],
+    "G2": [
+        {"width": 24, "length": 32, "first": 10, "second": 20},
+        {"width": 64, "length": 64, "first": 63, "second": 0},
+        {"width": 2, "length": 4, "first": 50, "second": 3},  # there is no position 50
+    ],
+    "G3": [
+        {"position": 7, "shift": 5, "pair": 2},
+        {"position": 100, "shift": 60, "pair": 1},
+        {"position": 0, "shift": 0, "pair": 8},
+    ],
+    "G10": [
+        *({"the": 0.4, "dog": 0.4, "rains": 0.55, "sing": 0.95, "beam": beam} for beam in (1, 2, 3)),
+        {"the": 0.99, "dog": 0.01, "rains": 0.3, "sing": 0.01, "beam": 2},
+        {"the": 0.01, "dog": 0.99, "rains": 0.2, "sing": 0.4, "beam": 1},
+    ],
+    "H3": [
+        {"steps": 200, "rate": 1.0, "seed": 0},
+        {"steps": 400, "rate": 2.0, "seed": 3},
+        {"steps": 0, "rate": 0.1, "seed": 20},
+    ],
+    "H8": [
+        {"sun": 5.0, "rain": 3.0, "snow": 1.0, "wind": 1.0, "fog": 0.5, "word": "rain"},
+        {"sun": 1.0, "rain": 1.0, "snow": 1.0, "wind": 1.0, "fog": 1.0, "word": "fog"},  # uniform
+        {"sun": 10.0, "rain": 10.0, "snow": 10.0, "wind": 0.1, "fog": 10.0, "word": "wind"},
+    ],
+    "H15": [
+        {"model": 0.95, "data": 0.3, "others": 9},
+        {"model": 0.5, "data": 0.0, "others": 1},
+        {"model": 0.01, "data": 1.0, "others": 50},
+    ],
 }
+REFERENCES = {identifier: (sets, COMPUTE[identifier]) for identifier, sets in SETS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +233,18 @@ def test_extreme_values_of_all_controls_are_drawn(tab: Any, identifier: str):
             tab.locator(f"#{identifier} [data-control={control['name']}] input").focus()
             tab.keyboard.press(end)
             assert tab.evaluate(FIND_INVALID, identifier) == 0
+
+
+def test_every_live_figure_has_a_title_and_a_note_and_fits_a_phone(tab: Any):
+    incomplete = """() => [...document.querySelectorAll(".live figure")].filter((figure) =>
+      !figure.querySelector("figcaption").textContent || !figure.querySelector(".note")?.textContent).length"""
+    assert tab.evaluate(incomplete) == 0
+    try:
+        tab.set_viewport_size({"width": 390, "height": 900})
+        wait_until_drawn(tab)
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    finally:
+        tab.set_viewport_size({"width": 1300, "height": 900})
 
 
 def test_every_file_with_a_live_figure_is_collected():

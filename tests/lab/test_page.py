@@ -177,7 +177,7 @@ def test_a_guess_reveals_the_verdict_with_its_evidence(
     assert section.locator(".verdict-text").inner_text() == verdict
     assert section.locator(".verdict-evidence").text_content().replace("\u00a0", " ") == record["evidence"]
     assert record["rule"] in text.replace("\u00a0", " ")
-    assert section.locator("figure").count() == len(record["figures"])
+    assert section.locator(".figures figure").count() == len(record["figures"])
     assert section.locator(".question").is_hidden()
     assert tab.locator(".verdict").count() == 1
     assert tab.locator(".score").inner_text() == f"{int(is_right)} of 1 guess right, 4 left"
@@ -271,7 +271,7 @@ def test_print_shows_all_verdicts_and_figures_and_then_hides_them_again(show: Sh
     tab.emulate_media(media="print")
     wait_until_drawn(tab)
     assert tab.locator(".verdict:visible").count() == 5
-    assert tab.locator("figure:visible").count() == 8  # one of them live
+    assert tab.locator("figure:visible").count() == 11  # four of them live
     empty = """() => [...document.querySelectorAll("figure .plot")].filter(
       (plot) => !plot.querySelector("path, rect, text, canvas, td, .token")).length"""
     assert tab.evaluate(empty) == 0
@@ -299,10 +299,10 @@ def test_the_page_can_be_used_with_the_keyboard(show: Show):
     tab.focus("#reveal")
     tab.keyboard.press("Space")
     assert tab.locator(".verdict").count() == 5
-    tab.wait_for_selector("#C2 [data-chart=lines]")
-    tab.focus("#C2 [data-chart=lines]")
+    tab.wait_for_selector("#C2 .figures [data-chart=lines]")
+    tab.focus("#C2 .figures [data-chart=lines]")
     tab.keyboard.press("ArrowRight")
-    assert "power n" in tab.locator("#C2 .tip").inner_text()
+    assert "power n" in tab.locator("#C2 .figures .tip").inner_text()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1300, "dark")])

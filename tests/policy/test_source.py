@@ -21,6 +21,9 @@ UNSAFE_CALLS = {
     *("eval", "exec", "compile", "__import__", "os.system", "torch.load", "torch.save"),
     *("yaml.load", "yaml.load_all", "yaml.full_load", "yaml.unsafe_load", "yaml.full_load_all", "yaml.unsafe_load_all"),
 }
+# Modules that may execute code, with their reason.
+CODE_RUNNERS = {"lab/exercises/exercise.py": "runs the package's own solutions, as they are and with typical mistakes"}
+STUDENT_FILES = "lab/exercises/solutions/"  # what a student gets to read, without postponed annotations
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".yaml", ".txt", ".cfg", ""}
 
 
@@ -90,7 +93,7 @@ def find_violations(check: Callable[[ast.AST], Iterable[object]], paths: Iterabl
 
 
 def test_the_package_contains_no_unsafe_call():
-    assert find_violations(find_unsafe_calls, list_sources()) == {}
+    assert set(find_violations(find_unsafe_calls, list_sources())) == set(CODE_RUNNERS)
 
 
 def test_the_library_does_not_print():
@@ -150,6 +153,8 @@ def test_no_file_contains_an_absolute_path_of_a_developer():
 def test_every_module_begins_with_a_docstring_and_postponed_annotations():
     offenders = []
     for path in list_sources():
+        if get_relative_name(path).startswith(STUDENT_FILES):
+            continue
         tree = parse_source(path)
         code = [node for node in tree.body if not isinstance(node, ast.Expr)]
         is_postponed = not code or "from __future__ import annotations" in ast.unparse(code[0])

@@ -84,11 +84,12 @@ class ProgressBar(LiveDisplay):
     def __init__(self, label: str):
         super().__init__(TextColumn(label), BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn())
         self.task = self.live.add_task("", total=None)
-        self.label, self.share, self.ended = label, 0.0, threading.Event()
+        self.label, self.ended = label, threading.Event()
+        self.share: float | None = None  # unknown until it is called
 
     def __call__(self, done: int, total: int) -> None:
         self.live.update(self.task, completed=done, total=total)
-        self.share = done / total if total else 0.0
+        self.share = done / total if total else None
 
     def __enter__(self) -> Self:
         if self.live.disable:
@@ -101,7 +102,8 @@ class ProgressBar(LiveDisplay):
 
     def _print_lines(self, started_at: float) -> None:
         while not self.ended.wait(SECONDS_PER_LINE):
-            console.log(f"{self.label}: {self.share:.0%} after {format_duration(time.monotonic() - started_at)}")
+            share = "" if self.share is None else f"{self.share:.0%} "
+            console.log(f"{self.label}: {share}after {format_duration(time.monotonic() - started_at)}")
 
 
 class VectorDisplay(LiveDisplay):

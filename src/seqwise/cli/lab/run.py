@@ -132,7 +132,8 @@ def _build_options(kind: type[Experiment], quick: bool) -> type:
 
 
 def _run_with_progress(experiment: Experiment, label: str) -> Result:
-    with ProgressBar(f"{label}, about {format_seconds(experiment.seconds)}"):
+    """Runs an experiment. Its own progress is not known, so only the time that it takes is shown."""
+    with ProgressBar(f"{label} (about {format_seconds(experiment.seconds)} at full size, on two cores)"):
         return experiment.run()
 
 

@@ -173,20 +173,20 @@ ATTENTION_AND_LANGUAGE = (
         (
             Mistake(
                 "The cross-entropy is in bits: the logarithm to base 2.",
-                "np.mean(np.log2(given))",
-                "np.mean(np.log(given))",
+                "np.mean(np.log2(word_p))",
+                "np.mean(np.log(word_p))",
             ),
             Mistake(
                 "The cross-entropy is the mean per word, not the sum.",
-                "np.mean(np.log2(given))",
-                "np.sum(np.log2(given))",
+                "np.mean(np.log2(word_p))",
+                "np.sum(np.log2(word_p))",
             ),
             Mistake(
                 "The logarithm is inside the mean: the mean of the logarithms, not the logarithm of the mean.",
-                "np.mean(np.log2(given))",
-                "np.log2(np.mean(given))",
+                "np.mean(np.log2(word_p))",
+                "np.log2(np.mean(word_p))",
             ),
-            Mistake("The minus sign is missing.", "-np.mean(np.log2(given))", "np.mean(np.log2(given))"),
+            Mistake("The minus sign is missing.", "-np.mean(np.log2(word_p))", "np.mean(np.log2(word_p))"),
             Mistake(
                 "The cross-entropy is in bits, so the perplexity is 2 to it, not e.",
                 "2**cross_entropy",
@@ -194,8 +194,8 @@ ATTENTION_AND_LANGUAGE = (
             ),
             Mistake(
                 "That is the entropy of the model's own predictions; the cross-entropy is about the words of the text.",
-                "given = p[np.arange(len(words)), words.astype(int)]",
-                "given = np.exp2(np.sum(p * np.log2(p), axis=1))",
+                "word_p = p[np.arange(len(words)), words.astype(int)]",
+                "word_p = np.exp2(np.sum(p * np.log2(p), axis=1))",
             ),
         ),
     ),

@@ -4,6 +4,8 @@ The folder has `case-0.npz`, …; the outputs are written beside them, and an er
 by `grading.py` and imports NumPy only, so that nothing of Seqwise is loaded where the student's code runs.
 """
 
+from __future__ import annotations
+
 import json
 import runpy
 import sys

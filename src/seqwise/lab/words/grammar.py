@@ -6,7 +6,7 @@ This module knows nothing of models.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from seqwise.data.corpus.sources import open_unsplit
+from seqwise.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class CharacterText:
 def read_characters(name: str, num_train: int, num_held_out: int, seed: int) -> CharacterText:
     """Returns two consecutive parts of a built-in text, from a position that the seed determines."""
     text = "".join(open_unsplit(name).texts("all"))
-    start = np.random.default_rng(seed).integers(max(1, len(text) - num_train - num_held_out))
+    if not 100 <= num_train + num_held_out < len(text):
+        raise UsageError(f"expected 100 to {len(text) - 1:,} characters; received {num_train + num_held_out:,}.")
+    start = np.random.default_rng(seed).integers(len(text) - num_train - num_held_out)
     part = text[start : start + num_train + num_held_out]
     characters = "".join(sorted(set(part)))
     ids = np.searchsorted(list(characters), list(part))
@@ -110,6 +113,13 @@ def generate_topic_sentences(
         words = [f"c{word}" for word in np.searchsorted(cumulative[noun], values)]
         texts.append(" ".join([*words[: length // 2], name, *words[length // 2 :]]))
     return TopicLanguage(texts, contexts)
+
+
+def check_words(vectors: Iterable[str], words: Iterable[str]) -> None:
+    """Raises an error if a word has no vector, because it did not occur in the sentences."""
+    if missing := sorted({*words} - {*vectors}):
+        fix = "Pass a larger --sentences or a smaller --nouns."
+        raise UsageError(f"{len(missing)} nouns never occur, such as {missing[0]!r}.", fix=fix)
 
 
 def normalize_rows(matrix: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ class Senses(Experiment):
     measurement = 'The accuracy of assigning occurrences of "bank" to the prototype of the nearer sense, by skip-gram '
     measurement += "vectors and by the states of a bidirectional LSTM, before and after training on masked words."
     rule = "Holds if the static vectors are right in at most 60 % and the contextual ones in at least 90 %."
-    try_next = "seqwise lab run H10 --topic-share 0.2: few words reveal the sense, and no model can know it always."
+    try_next = "seqwise lab run H10 --topic-share 0.2: few words reveal the sense, and 200 steps do not suffice."
     seconds = 1.0
     quick: ClassVar = {"steps": 80}
 

@@ -8,7 +8,7 @@ advance, and a sequence is one scan. In free running an early error makes all la
 learn from them until the first steps are right; and each step waits for the one before. The price: training never shows
 the model its own errors, so its loss is that of a single step, while generation accumulates them ("exposure bias",
 Bengio et al. 2015; Ranzato et al. 2016). The sequences are sums xₜ = xₜ₋₁ + xₜ₋₂ modulo m, in which some tokens are
-replaced by random ones: no text is perfectly predictable. Without noise a perfect model makes no errors and has no gap.
+replaced by random ones, after which even a perfect model departs from the text; without noise it would have no gap.
 """
 
 from __future__ import annotations

@@ -66,7 +66,9 @@ class PerplexityBases(Experiment):
         """Returns perplexity from bits, from nats and as the inverse geometric mean of the probabilities."""
         bits, nats = -np.log2(np.exp(log_probabilities)).mean(), -log_probabilities.mean()
         # A product of thousands of probabilities underflows; products of 100 do not.
-        products = [np.prod(np.exp(part)) for part in np.array_split(log_probabilities, len(log_probabilities) // 100)]
+        products = [
+            np.prod(np.exp(part)) for part in np.array_split(log_probabilities, 1 + len(log_probabilities) // 100)
+        ]
         geometric_mean = math.prod(float(product) ** (1 / len(log_probabilities)) for product in products)
         return 2 ** float(bits), math.e ** float(nats), 1 / geometric_mean
 

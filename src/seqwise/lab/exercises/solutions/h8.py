@@ -9,7 +9,7 @@ import numpy as np
 
 def solve(p, words):
     """Returns the cross-entropy in bits per word and the perplexity, for p (T, V) and words (T,)."""
-    given = p[np.arange(len(words)), words.astype(int)]  # blank: the probability of each word of the text
-    cross_entropy = -np.mean(np.log2(given))  # blank: bits per word
+    word_p = p[np.arange(len(words)), words.astype(int)]  # blank: the probability of each word of the text
+    cross_entropy = -np.mean(np.log2(word_p))  # blank: bits per word
     perplexity = 2**cross_entropy  # blank: the number of equally likely words
     return cross_entropy, perplexity

@@ -7,17 +7,36 @@
 //   draw(values, numbers) → figures with the fields of `seqwise.page.figures`; styles are added here
 //   describe(values, numbers) → a sentence with the most important numbers (optional)
 //
-// To add one, import it here and add it to DEFINITIONS, and add its reference to tests/lab/test_live.py.
+// To add one, import it here and add it to DEFINITIONS, add its reference to tests/support/live_references.py and values to tests/lab/test_live.py.
 import { make, makeChoice, makeId } from "../../../page/components/elements.js";
 import { drawFigure } from "../../../page/components/figure.js";
 import { decodeFigure } from "../../../page/components/matrix.js";
 import { formatDigits, keepUnitsTogether, trimZeros } from "../../../page/components/numbers.js";
 import { createPins } from "../../../page/components/pins.js";
 import { drawCharts } from "../../../page/components/scales.js";
+import { ACTIVATIONS } from "./activations.js";
+import { BEAM } from "./beam.js";
 import { CLIPPING } from "./clipping.js";
 import { completeFigure } from "./complete.js";
+import { CONFIDENCE } from "./confidence.js";
+import { FORGET_GATES } from "./forget-gates.js";
+import { GRU_STEP } from "./gru-step.js";
+import { INFLUENCE } from "./influence.js";
+import { LSTM_STEP } from "./lstm-step.js";
+import { PERPLEXITY } from "./perplexity.js";
+import { POSITION_ENCODINGS } from "./position-encodings.js";
+import { ROTATION } from "./rotation.js";
+import { SATURATION } from "./saturation.js";
+import { SCALING } from "./scaling.js";
+import { SENTENCE } from "./sentence.js";
+import { SKIP_GRAM } from "./skip-gram.js";
+import { SPECTRAL_RADIUS } from "./spectral-radius.js";
 
-const DEFINITIONS = [CLIPPING];
+// In the order of the textbook.
+const DEFINITIONS = [
+  INFLUENCE, SPECTRAL_RADIUS, ACTIVATIONS, CLIPPING, LSTM_STEP, FORGET_GATES, GRU_STEP, SENTENCE, SCALING, SATURATION, POSITION_ENCODINGS, ROTATION, BEAM,
+  SKIP_GRAM, PERPLEXITY, CONFIDENCE,
+];
 export const LIVE = new Map(DEFINITIONS.map((definition) => [definition.id, definition]));
 
 const getDefaults = ({ controls }) => Object.fromEntries(controls.map(({ name, value }) => [name, value]));
