@@ -98,4 +98,4 @@ def test_a_log_file_has_lines_of_progress_even_while_nothing_is_reported(log_fil
         while log_file.getvalue().count("\n") < 3:  # printed by a thread
             time.sleep(0.01)
     assert "reading: 25% after 0:00" in log_file.getvalue().splitlines()
-    assert set(log_file.getvalue().splitlines()) <= {"reading: 0% after 0:00", "reading: 25% after 0:00"}
+    assert set(log_file.getvalue().splitlines()) <= {"reading: after 0:00", "reading: 25% after 0:00"}

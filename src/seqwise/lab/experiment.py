@@ -206,11 +206,11 @@ def format_numbers(measured: Measured) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Returns a measured value for readers: whole numbers in full, others with four significant digits."""
+    """Returns a measured value for readers: whole and large numbers without fraction, others with four digits."""
     if isinstance(value, (bool, np.bool_)):
         return "yes" if value else "no"
     if isinstance(value, str):
         return value
-    if float(value).is_integer() and abs(value) < 1e9:
-        return f"{int(value):,}"
+    if abs(value) < 1e9 and (float(value).is_integer() or abs(value) >= 1e4):
+        return f"{value:,.0f}"
     return f"{float(value):.4g}"

@@ -44,6 +44,8 @@ class RunOne:
     """Use smaller sizes and shorter training; the verdicts are the same."""
     out: Annotated[Path | None, UNSET] = None
     """File to write: a page (.html); of one experiment also an image (.png, .svg) or numbers (.json)."""
+    figure: Annotated[int | None, UNSET] = None
+    """Number of the figure to write with --out, from 1, without the text around it: for one experiment."""
     markdown: Annotated[Path | None, UNSET] = None
     """File for a table of verdicts and numbers in Markdown."""
     json: bool = False
@@ -77,6 +79,10 @@ def run(argv: Sequence[str]) -> int:
     if len(kinds) == 1 and not is_chapter and not {"--all", "--resume", "--slides"} & {*argv}:
         return _run_one(kinds[0], argv)
     args = parse(RunSeveral, argv, prog="seqwise lab run", example=EXAMPLES)
+    if args.figure is not None:
+        raise UsageError(
+            "--figure is for one experiment.", fix="For example: seqwise lab run C2 --figure 1 --out c2.png"
+        )
     if not kinds and not args.all:
         fix = "For example: seqwise lab run C2, or --all. See seqwise lab list."
         raise UsageError("no experiment is named.", fix=fix)
@@ -105,9 +111,13 @@ def _run_one(kind: type[Experiment], argv: Sequence[str]) -> int:
 
         check_output_path(args.out, SUFFIXES)
     check_output_path(args.markdown, (".md",), "--markdown")
+    if args.figure is not None and args.out is None:
+        fix = f"For example: seqwise lab run {kind.id} --figure 1 --out {kind.id.lower()}.png"
+        raise UsageError("--figure needs --out, the file to write.", fix=fix)
     result = _run_with_progress(args.parameters, kind.id)
     if args.out is not None:
-        result.save(args.out)
+        view = result.view()
+        (view if args.figure is None else view.select(args.figure)).save(args.out)
         console.log(f"saved to {args.out}")
     if args.markdown is not None:
         _write_markdown(args.markdown, [result.to_json()])
