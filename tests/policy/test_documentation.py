@@ -99,7 +99,7 @@ def find_mistakes(words: list[str]) -> list[str]:
     if not rest or rest[0] not in COMMANDS:
         return [f"no command {' '.join(rest[:1])}"]
     depth = 2 if rest[0] in ("vectors", "lab") and rest[1:2] != ["--help"] else 1  # a command with subcommands
-    if rest[:2] == ["lab", "run"] and re.fullmatch(r"[A-H]\d+", " ".join(rest[2:3])):
+    if rest[:2] == ["lab", "run"] and re.match(r"[A-H]\d+\b(?! [A-H]\d*\b)", " ".join(rest[2:4])):
         depth = 3  # the parameters of one experiment
     used = {word.partition("=")[0].replace("_", "-") for word in rest[depth:] if word.startswith("--") and word != "--"}
     known = list_options(*rest[:depth])
@@ -159,6 +159,7 @@ def test_commands_of_a_page_have_the_documented_exit_status(
     page: Path, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())  # a quiz gets no answers
     shutil.copy(book, "book.txt")
     namespace: dict[str, object] = {"__name__": page.stem}
     for language, block in list_blocks(page.read_text(encoding="utf-8")):
@@ -234,6 +235,9 @@ def test_the_expected_exit_status_of_a_command_is_checked(tmp_path: Path, monkey
     [
         ("seqwise doctor --json", []),
         ("OMP_NUM_THREADS=1 .venv/bin/seqwise doctor --json | jq . > report.json", []),
+        ("seqwise lab run C2 --coupling 0.1", []),
+        ("seqwise lab run C10 C7 --slides", []),
+        ("seqwise lab run C2 C7 --coupling 0.1", ["lab run has no option --coupling"]),
         ("seqwise doctr", ["no command doctr"]),
         ("seqwise doctor --jsn", ["doctor has no option --jsn"]),
         ("make test && make tset", ["no target tset"]),
