@@ -82,20 +82,24 @@ class Experiment(ABC):
     seconds: ClassVar[float]  # expected time on two cores
     quick: ClassVar[Mapping[str, Any]] = {}  # parameters of a quick run, which gives the same verdict
     minimums: ClassVar[Mapping[str, float]] = {}  # of parameters; 1 for other whole numbers, 0 for the seed
+    maximums: ClassVar[Mapping[str, float]] = {}  # of parameters; others have none
 
     seed: int = 0
     """Seed of all random numbers."""
 
     def __post_init__(self) -> None:
-        """Raises an error for a number that is too small or not finite."""
+        """Raises an error for a number that is too small, too large or not finite."""
         for each in fields(self):
             value = getattr(self, each.name)
             if not isinstance(value, (int, float)) or isinstance(value, bool):
                 continue
-            default = 0 if each.name == "seed" else 1 if isinstance(value, int) else -math.inf
-            minimum = self.minimums.get(each.name, default)
-            if not math.isfinite(value) or value < minimum:
-                expected = "a finite number" if minimum == -math.inf else f"at least {minimum:g}"
+            is_whole = isinstance(each.default, int)
+            default = 0 if each.name == "seed" else 1 if is_whole else -math.inf
+            minimum, maximum = self.minimums.get(each.name, default), self.maximums.get(each.name, math.inf)
+            if not math.isfinite(value) or not minimum <= value <= maximum:
+                limits = [f"at least {minimum:g}"] if minimum > -math.inf else []
+                limits += [f"at most {maximum:g}"] if maximum < math.inf else []
+                expected = " and ".join(limits) or "a finite number"
                 raise UsageError(f"{self.id}, {each.name}: expected {expected}; received {value}.")
 
     @abstractmethod
@@ -117,6 +121,7 @@ class Experiment(ABC):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(self.seed)
                 measured = self.measure()
+            _check_numbers(measured)
             verdict, figures = self.judge(measured), tuple(self.draw(measured))
         seconds = time.perf_counter() - start
         return Result(experiment=self, measured=measured, verdict=verdict, figures=figures, seconds=seconds)
@@ -133,14 +138,24 @@ class Experiment(ABC):
         """Blames an error inside the block on the parameters if some were changed: not all combinations can work."""
         try:
             yield
-        except (ArithmeticError, IndexError, MemoryError, RuntimeError, TypeError, ValueError) as error:
+        except (ArithmeticError, LookupError, MemoryError, RuntimeError, SeqwiseError, TypeError, ValueError) as error:
             changed = self.list_changed()
-            if isinstance(error, SeqwiseError) or not changed:
+            message = error.problem if isinstance(error, SeqwiseError) else str(error)
+            if not changed or message.startswith(
+                self.id
+            ):  # it is a bug, or the message is about the parameters already
                 raise
             values = ", ".join(f"{name} {value}" for name, value in changed.items())
-            reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            reason = message.splitlines()[0][:200].rstrip(".") if message else type(error).__name__
             fix = f"seqwise lab run {self.id} --help lists the parameters and their defaults."
             raise UsageError(f"{self.id} cannot be run with {values}: {reason}.", fix=fix) from error
+
+
+def _check_numbers(measured: Measured) -> None:
+    """Raises an error if a number could not be measured: no rule can decide on it."""
+    undefined = [name for name, value in measured.items() if isinstance(value, float) and math.isnan(value)]
+    if undefined:
+        raise ValueError(f"{undefined[0].replace('_', ' ')} is not defined")
 
 
 @dataclass(frozen=True, kw_only=True)
