@@ -111,7 +111,7 @@ class EncoderIndependence(Experiment):
             condition="the encoder's weights are given, as in a forward pass; in training the decoder shapes them",
             evidence=f"Another decoder and other targets change the encoder's output by {forward:.3g} in a forward "
             f"pass; training with two different decoders changes it by {trained:.1%} after {self.steps} steps.",
-            instead="the encoder's output changes with the decoder even in a forward pass.",
+            instead="The encoder's output changes with the decoder even in a forward pass.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -100,7 +100,7 @@ class Alignment(Experiment):
             evidence=f"The largest weight is on the aligned word for {alignment:.0%} of new target words "
             f"({measured['untrained_alignment']:.0%} before training); the diagonal is right for {diagonal:.0%}. "
             f"{measured['accuracy']:.0%} of the words are predicted correctly.",
-            instead="the largest weights are not on the words that are translated.",
+            instead="The largest weights are not on the words that are translated.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -95,11 +95,11 @@ class ContextVectors(Experiment):
         rise = measured["smallest_rise_of_difference"]
         return decide(
             rise > 0.1,
-            evidence=f"The mean cosine to the sense of the sentence is {measured['cosine_to_own_sense_before']:.2f} before "
-            f"and {measured['cosine_to_own_sense_after']:.2f} after attention, that to the other sense "
-            f"{measured['cosine_to_other_sense_after']:.2f}; {measured['nearest_to_own_sense']:.0%} of the vectors are "
+            evidence=f"The mean cosine to the sense of the sentence is {measured['cosine_to_own_sense_before']:.2f} "
+            f"before and {measured['cosine_to_own_sense_after']:.2f} after attention, that to the other sense "
+            f"{measured['cosine_to_other_sense_after']:.1g}; {measured['nearest_to_own_sense']:.0%} of the vectors are "
             f"nearer to their own sense. The smallest rise of the difference is {rise:.2f}.",
-            instead="attention does not move every ambiguous word towards the sense of its sentence.",
+            instead="Attention does not move every ambiguous word towards the sense of its sentence.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -117,6 +117,6 @@ class ContextVectors(Experiment):
             groups=groups,
             x_label="cosine to the first sense (river, fruit, animal)",
             y_label="cosine to the second sense (money, computer, food)",
-            note="Before attention a word has one vector; attention moves each occurrence to the sense of its sentence.",
+            note="Before attention a word has one vector; attention moves it to the sense of each sentence.",
         )
         return [plot]

@@ -87,7 +87,7 @@ class ScaledMean(Experiment):
             abs(exponent - 1) < 0.15,
             evidence=f"The mean of qᵀk grows as d^{measured['exponent_of_mean_of_score']:.3f}, that of qᵀk/√d as "
             f"d^{exponent:.3f}; the variance of qᵀk/√d as d^{measured['exponent_of_variance_of_scaled_score']:.3f}.",
-            instead="with a fixed mean per entry E[qᵀk] is linear in d already, and dividing by √d leaves √d μ²; "
+            instead="With a fixed mean per entry E[qᵀk] is linear in d already, and dividing by √d leaves √d μ²; "
             "what √d keeps constant is the variance.",
         )
 
@@ -101,7 +101,7 @@ class ScaledMean(Experiment):
             title=f"Mean and variance of attention scores against the width (μ = {self.mean:g}, σ = {self.std:g})",
             series=[Series(name=name, x=measured["widths"], y=measured[key]) for name, key in names.items()],
             x_label="width d of queries and keys",
-            y_label="mean or variance over random pairs",
+            y_label="mean or variance",
             x_log=True,
             y_log=True,
             note="Slope 1 is linear growth, slope ½ grows as √d, and a horizontal line does not depend on d.",

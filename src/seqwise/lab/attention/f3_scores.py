@@ -55,7 +55,7 @@ class Scores(Experiment):
     measurement = (
         "The difference of each score from its formula, and the accuracy of associative recall after training."
     )
-    rule = "Holds if each score is within 1e-12 of its formula in float64 and recalls over 90 % of unseen examples."
+    rule = "Holds if each score is within 1e-12 of its formula in float64 and recalls over 90% of unseen examples."
     try_next = "seqwise lab run F3 --width 2 --steps 400: in two dimensions not every score can tell 16 symbols apart."
     seconds = 2.0
     quick: ClassVar = {"steps": 80}
@@ -114,7 +114,7 @@ class Scores(Experiment):
             difference <= 1e-12 and min(accuracies) > 0.9,
             evidence=f"The accuracies are {listed}; guessing gets {measured['accuracy_of_guessing']:.0%}. "
             f"No score differs from its formula by more than {difference:.2g}.",
-            instead="Not every score can select a key by a query.",
+            instead="At this width and after these steps, not every score can select a key by a query.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

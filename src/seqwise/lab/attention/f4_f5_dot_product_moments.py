@@ -75,7 +75,7 @@ class MeanOfDotProduct(DotProductMoments):
     claim = "E[qᵀk] = μᵀμ."
     equation = "E[qᵀk] = Σᵢ E[qᵢ] E[kᵢ] = μᵀμ"
     measurement = "The mean of qᵀk over many independent pairs with normal, uniform and exponential entries."
-    rule = "Holds if each mean is within 6 standard errors of μᵀμ, and 6 standard errors are below 10 % of μᵀμ."
+    rule = "Holds if each mean is within 6 standard errors of μᵀμ, and 6 standard errors are below 10% of μᵀμ."
     try_next = "seqwise lab run F4 --samples 4000: a tenth of the pairs makes the standard error √10 times as large."
     seconds = 0.5
 
@@ -164,6 +164,6 @@ class VarianceOfDotProduct(DotProductMoments):
             y_label="variance of qᵀk",
             x_log=True,
             y_log=True,
-            note="The variance is linear in d for a fixed mean per entry; the claimed one grows as d².",
+            note="Measured and derived coincide, linear in d for a fixed mean per entry; the claimed one grows as d².",
         )
         return [chart]

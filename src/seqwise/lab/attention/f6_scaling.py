@@ -37,7 +37,7 @@ class Scaling(Experiment):
     claim = "Dividing by √d keeps the variance at 1."
     equation = "Var(qᵀk / √d) = 1"
     measurement = "The variance of scaled scores against d for four kinds of entries, and the entropy of the softmax."
-    rule = "True of a kind of entries if the variance is within 15 % of 1 at every width; tested for four kinds."
+    rule = "True of a kind of entries if the variance is within 15% of 1 at every width; tested for four kinds."
     try_next = "seqwise lab run F6 --d 1024 --samples 100000: only correlated entries get worse with the width."
     seconds = 0.3
 

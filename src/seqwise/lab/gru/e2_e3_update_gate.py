@@ -96,10 +96,10 @@ class UpdateGate(GRUPair):
         return decide_condition(
             replaces < 0.05 and error < 1e-12,
             keeps < 0.05,
-            condition="z multiplies the candidate, as in Chung et al. 2014; in PyTorch and Keras z near 1 keeps it",
+            condition="z multiplies the candidate (Chung et al. 2014); in PyTorch and Keras z near 1 keeps the state",
             evidence=f"z = {self.near:g} changes the state by {replaces:.1%} where z replaces and by {keeps:.0%} where "
             f"z keeps; with the update gate's weights negated the two cells agree to {error:.1g}.",
-            instead=f"z = {self.near:g} keeps the state in neither convention."
+            instead=f"A gate of z = {self.near:g} keeps the state in neither convention."
             if error < 1e-12
             else "Negating the update gate's weights does not turn one convention into the other.",
         )

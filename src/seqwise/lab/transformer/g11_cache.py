@@ -93,7 +93,7 @@ class KeyValueCaching(Experiment):
             evidence=f"Log-probabilities differ by at most {difference:.1g}; token {self.length:,} takes "
             f"{measured['operations_without_cache']:,} operations without a cache and "
             f"{measured['operations_with_cache']:,} with it, {ratio:.0f} times fewer.",
-            instead=f"the cache changes what the model predicts, or saves less than a factor of {MIN_RATIO}.",
+            instead=f"The cache changes what the model predicts, or saves less than a factor of {MIN_RATIO}.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -77,7 +77,7 @@ class DistinctCodes(Experiment):
             evidence=f"{distinct:,} of {self.positions:,} float32 codes are distinct; the smallest distance, "
             f"{smallest:.3g} at a shift of {shift:,}, is {smallest / max(rounding, 1e-300):.2g} times the largest "
             "rounding error.",
-            instead="some positions share a code, or differ by no more than the rounding of float32.",
+            instead="Some positions share a code, or differ by no more than the rounding of float32.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -152,7 +152,7 @@ class ShiftIsLinear(Experiment):
             max(exact, fitted) < 1e-6,
             evidence=f"At unseen positions the rotation has a relative error of {exact:.1g}, the fitted map "
             f"{fitted:.1g}; for random codes a fitted map has {measured['error_for_random_codes']:.2g}.",
-            instead="no single matrix shifts the codes of all positions.",
+            instead="No single matrix shifts the codes of all positions.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -111,7 +111,7 @@ class LengthOfPositions(Experiment):
             evidence=f"With learned positions the loss is {within:.3f} up to position {self.train_length} and "
             f"{beyond:.2f} from there to {self.test_length}, where a uniform guess has {guess:.2f}; beyond the table "
             f"there is an error. Beyond the training length the loss is {others}.",
-            instead="learned positions work beyond the training length, or were not learned within it.",
+            instead="Learned positions work beyond the training length, or were not learned within it.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

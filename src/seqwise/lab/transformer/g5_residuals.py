@@ -106,7 +106,7 @@ class ResidualGradients(Experiment):
             f"{shares['differences'][0]:.2g} times its norm at the output with residuals, without them "
             f"{shares['differences'][1]:.1g}; that of errors as a whole {shares['whole_error'][0]:.2g} and "
             f"{shares['whole_error'][1]:.2g} (without norms {measured['gradient_at_input_whole_error_no_norms']:.1g}).",
-            instead="gradients reach the first layer with and without residuals, or in neither case.",
+            instead="Gradients reach the first layer with and without residuals, or in neither case.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -99,7 +99,7 @@ class NormPlacement(Experiment):
             evidence=f"After {self.steps} steps without warm-up {self.shallow} layers have a loss of {shallow[0]:.3f} "
             f"with post-norm and {shallow[1]:.3f} with pre-norm; {self.deep} layers have {deep[0]:.3f} and "
             f"{deep[1]:.3f} (a uniform guess has {measured['uniform_guess']:.3f}).",
-            instead="even a shallow stack does not train with both placements.",
+            instead="Even a shallow stack does not train with both placements.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

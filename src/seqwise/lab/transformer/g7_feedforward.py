@@ -80,7 +80,7 @@ class FeedForwardByPosition(Experiment):
             other == 0 and difference < 1e-12,
             evidence=f"The largest derivative of an output by another position is {other:.3g} (of attention, every one "
             f"is at least {attention:.2g}); positions passed one by one differ by {difference:.1g}.",
-            instead="the output at a position depends on other positions too.",
+            instead="The output at a position depends on other positions too.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -100,7 +100,7 @@ class TeacherForcing(Experiment):
             evidence=f"{measured['passes_at_once']} pass gives the losses of {measured['passes_step_by_step']} to "
             f"{losses:.1g} and their gradient to {gradient:.1g}; the mean is {measured['loss_at_once']:.4f} in both, "
             f"and {measured['loss_with_own_predictions']:.4f} if the model reads its own predictions.",
-            instead="a pass over the whole sequence gives another loss than its prefixes one by one.",
+            instead="A pass over the whole sequence gives another loss than its prefixes one by one.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -38,7 +38,7 @@ class Senses(Experiment):
     equation = "static: v = E[bank];  contextual: v = h(sentence) at bank"
     measurement = 'The accuracy of assigning occurrences of "bank" to the prototype of the nearer sense, by skip-gram '
     measurement += "vectors and by the states of a bidirectional LSTM, before and after training on masked words."
-    rule = "Holds if the static vectors are right in at most 60 % and the contextual ones in at least 90 %."
+    rule = "Holds if the static vectors are right in at most 60% and the contextual ones in at least 90%."
     try_next = "seqwise lab run H10 --topic-share 0.2: few words reveal the sense, and no model can know it always."
     seconds = 1.0
     quick: ClassVar = {"steps": 80}

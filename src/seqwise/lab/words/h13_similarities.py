@@ -37,9 +37,7 @@ class Similarities(Experiment):
         "The share of a word's ten nearest neighbours that two measures have in common, for skip-gram vectors "
     )
     measurement += "of a built-in text, averaged over frequent words."
-    rule = (
-        "True of two measures if they share less than 90 % of the neighbours; tested for cosine and dot product, and "
-    )
+    rule = "True of two measures if they share less than 90% of the neighbours; tested for cosine and dot product, and "
     rule += "for dot and scaled dot product."
     try_next = "seqwise lab run H13 --queries 20: only the most frequent words, whose neighbours are often rare words."
     seconds = 2.0

@@ -35,7 +35,7 @@ class EntropyAndPerplexity(Experiment):
         "2^entropy of the predictions and perplexity on text of a Markov chain, for its true probabilities at "
     )
     measurement += "several temperatures and for a confident model that predicts wrong tokens."
-    rule = "Holds if 2^entropy is within 25 % of the perplexity for every model, however confident."
+    rule = "Holds if 2^entropy is within 25% of the perplexity for every model, however confident."
     try_next = "seqwise lab run H15 --sharpness 1: a chain closer to uniform; the curves still cross at temperature 1."
     seconds = 0.5
 

@@ -43,7 +43,7 @@ class WithoutAttention(Experiment):
         'The accuracy of assigning "bank" to the nearer sense, by the states of two LSTM language models without '
     )
     measurement += "attention, of a Transformer, and of a Transformer whose positions cannot attend to each other."
-    rule = "Holds if the LSTM language models, which have no attention layer, are right in less than 75 %."
+    rule = "Holds if the LSTM language models, which have no attention layer, are right in less than 75%."
     try_next = "seqwise lab run H16 --steps 20: after few steps the LSTM language models separate the senses already."
     seconds = 2.0
     quick: ClassVar = {"steps": 60}

@@ -57,11 +57,11 @@ class SharedContexts(Experiment):
             self.choose_sentences(language), dim=self.dim, epochs=self.epochs, min_count=1, subsample=0.0,
             threads=1, device="cpu", seed=self.seed,
         )  # fmt: skip
-        contexts = normalize_rows(language.contexts)
-        nouns = [f"n{noun}" for noun in range(self.nouns)]
-        rows, columns = np.triu_indices(self.nouns, 1)
+        nouns = [noun for noun in range(self.nouns) if f"n{noun}" in vectors]  # all, unless the text is very short
+        contexts = normalize_rows(language.contexts[nouns])
+        rows, columns = np.triu_indices(len(nouns), 1)
         overlaps = (contexts @ contexts.T)[rows, columns]
-        pairs = [Pair(nouns[a], nouns[b], score) for a, b, score in zip(rows, columns, overlaps, strict=True)]
+        pairs = [Pair(f"n{nouns[a]}", f"n{nouns[b]}", s) for a, b, s in zip(rows, columns, overlaps, strict=True)]
         result = evaluate_similarities(vectors, pairs)
         cosines = np.array([vectors.similarity(pair.a, pair.b) for pair in pairs])
         is_similar = overlaps > 0.5
@@ -70,6 +70,7 @@ class SharedContexts(Experiment):
             "rank_correlation": float(result.spearman or 0.0),
             "mean_cosine_if_overlap_above_half": float(cosines[is_similar].mean()),
             "mean_cosine_if_overlap_below_half": float(cosines[~is_similar].mean()),
+            "names": [f"{pair.a} and {pair.b}" for pair in pairs],
             "overlaps": overlaps,
             "cosines": cosines,
         }
@@ -90,12 +91,11 @@ class SharedContexts(Experiment):
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
         step = max(1, len(measured["overlaps"]) // MAX_POINTS)
-        rows, columns = np.triu_indices(self.nouns, 1)
         chart = ScatterPlot(
             title="Similarity of word vectors against the overlap of the words' contexts",
             x=measured["overlaps"][::step],
             y=measured["cosines"][::step],
-            names=[f"n{a} and n{b}" for a, b in zip(rows[::step], columns[::step], strict=True)],
+            names=measured["names"][::step],
             x_label="overlap of the contexts of two nouns (cosine of their distributions)",
             y_label="cosine of their trained vectors",
             note="A point is a pair of nouns, which never occur together: what they share is their contexts.",

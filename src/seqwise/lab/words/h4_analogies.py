@@ -36,7 +36,7 @@ class Analogies(Experiment):
     measurement = "Accuracy on 264 analogies between 12 roles of a generated language, with and without excluding the "
     measurement += "query words, and of taking the nearest word to c without arithmetic."
     rule = "True if more than half of the analogies are answered correctly; tested with and without the exclusion."
-    try_next = "seqwise lab run H4 --gender 0.2: gender in 20 % of the contexts; then no exclusion is needed."
+    try_next = "seqwise lab run H4 --gender 0.2: gender in 20% of the contexts; then no exclusion is needed."
     seconds = 2.5
     quick: ClassVar = {"languages": 1, "sweep": 3}
 

@@ -35,7 +35,7 @@ class Objectives(Experiment):
     equation = "L = −Σ log p(word | neighbour), in both"
     measurement = "The losses of skip-gram (full softmax) and GloVe on the same pairs of neighbours, over the epochs; "
     measurement += "and how GloVe's scores w_i·w̃_j + b_i + b̃_j change if the text is repeated twice."
-    rule = "Holds if both losses end within 10 % of H(word | neighbour), the minimum of any loss that predicts a word."
+    rule = "Holds if both losses end within 10% of H(word | neighbour), the minimum of any loss that predicts a word."
     try_next = "seqwise lab run H6 --dim 1: vectors too small for the counts; GloVe's loss no longer falls to zero."
     seconds = 0.4
 

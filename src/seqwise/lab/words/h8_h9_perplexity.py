@@ -100,7 +100,7 @@ class PerplexityAsOptions(Experiment):
     equation = "perplexity = exp(mean of Hₜ);  Hₜ = log k if the model chooses among k equal options"
     measurement = "Perplexity and number of options (tokens at least half as likely as the likeliest, on average) of "
     measurement += "models that know the true distribution: uniform, skewed, and certain at some positions."
-    rule = "True of a model if perplexity is within 10 % of its options; tested for uniform and other distributions."
+    rule = "True of a model if perplexity is within 10% of its options; tested for uniform and other distributions."
     try_next = "seqwise lab run H9 --certain 0.9: the model has one option at most positions, or all; never between."
     seconds = 0.1
 
