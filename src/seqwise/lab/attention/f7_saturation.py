@@ -91,7 +91,7 @@ class Saturation(Experiment):
             f"it for scores and {ratios['queries']:.2g} times for queries (the mean: {mean:.2g} times); the largest "
             f"weight is {measured['largest_weight_unscaled']:.3g} on average, with scaling "
             f"{measured['largest_weight_scaled']:.3g}.",
-            instead="Gradients through a softmax are bounded; as d grows it saturates and they vanish for most queries.",
+            instead="Gradients through a softmax are bounded; as d grows it saturates, and most of them vanish.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -4,9 +4,9 @@
     most likely:  y = argmax over sequences of Πₜ p(yₜ | y₁ … yₜ₋₁)
 
 The small decoder of this experiment has learned sentences of which half begin with "the". Greedy search begins with
-"the" too, but its probability is shared by ten sentences of 5% each, and the search cannot take the choice back. Beam
-search keeps the k most likely prefixes (Sutskever et al. 2014, section 3.2) and finds "it rains" with 30%, although
-its first word is less likely. Scoring every possible sentence shows that it is the most likely one here. In general no
+"the" too, but ten sentences of 5% each share that beginning, and the search cannot take the choice back. Beam search
+keeps the k most likely prefixes (Sutskever et al. 2014, section 3.2) and finds "it rains" with about 30%, although its
+first word is less likely. Scoring every possible sentence shows that it is the most likely one here. In general no
 finite beam guarantees that, and in translation the most likely sequence can be a bad one: it is often the empty
 sentence (Stahlberg & Byrne 2019).
 """
@@ -82,7 +82,7 @@ class GreedySearch(SentenceExperiment):
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
-        found = {measured["greedy_sentence"]: "greedy search", measured["beam_sentence"]: f"beam of {self.beam}"}
+        found = {measured["greedy_sentence"]: "greedy", measured["beam_sentence"]: "beam"}
         names, values = zip(*measured["top"], strict=True)
         return [
             Tree(

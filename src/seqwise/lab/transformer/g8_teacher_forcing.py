@@ -114,7 +114,7 @@ class TeacherForcing(Experiment):
             title="Loss of each token in teacher forcing and with own predictions",
             series=[Series(name=name, x=x, y=measured[key]) for name, key in names.items()],
             x_label="position of the predicted token",
-            y_label="loss in nats",
+            y_label="loss (nats)",
             note="The first two lines coincide. The model is untrained: its losses are those of random predictions.",
         )
         return [chart]

@@ -118,7 +118,7 @@ class TeacherForcing(Experiment):
             series=[Series(name=name, x=steps, y=losses) for name, losses in modes.items()],
             x_label="training step",
             y_label="loss in the mode of training (nats per token)",
-            note="Free running learns late: while the first predictions are wrong, later inputs are too.",
+            note="Free running hardly learns: while the first predictions are wrong, later inputs are too.",
         )
         gap = LineChart(
             title="Loss by position and input of the model trained with teacher forcing",

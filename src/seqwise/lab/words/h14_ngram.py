@@ -43,7 +43,7 @@ class CountingModel(Experiment):
     rule = (
         "Holds if all sums are 1 to 1e-9 and the n-gram model's perplexity is below a quarter of the vocabulary size."
     )
-    try_next = "seqwise lab run H14 --steps 1000: a GRU that is trained longer comes near the n-gram model."
+    try_next = "seqwise lab run H14 --steps 1000: a GRU that is trained longer comes nearer to the n-gram model."
     seconds = 4.0
     quick: ClassVar = {"steps": 80}
 

@@ -7,8 +7,8 @@ The exponent of a perplexity is the cross-entropy with the data. The entropy of 
 confident it is. The two agree if the model equals the distribution of the data; any other model has a larger
 cross-entropy (Gibbs' inequality). Here the data come from a Markov chain, and the models are its true transition
 probabilities at a softmax temperature: below 1 they become more confident and their entropy falls, yet perplexity
-rises, because tokens that do occur now have tiny probabilities. A model that is confident of the wrong tokens has the
-lowest entropy and the highest perplexity.
+rises, because tokens that do occur now have tiny probabilities. A model that is equally confident, but of the wrong
+tokens, has the same low entropy and by far the highest perplexity.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class EntropyAndPerplexity(Experiment):
             is_true,
             evidence=f"The true model has 2^entropy {measured['two_to_entropy_true_model']:.3g} and perplexity "
             f"{measured['perplexity_true_model']:.3g}; a confident and wrong one has 2^entropy {wrong[1]:.3g} and "
-            f"perplexity {wrong[0]:.3g}.",
+            f"perplexity {float(f'{wrong[0]:.2g}'):,.0f}.",
             instead="Perplexity is 2 to the cross-entropy with the data; that is 2 to the model's own entropy if it "
             "predicts the true distribution, not in general.",
         )

@@ -28,9 +28,9 @@ from seqwise.layers import MultiHeadAttention
 from seqwise.page.figures import BarChart, Figure
 
 NAMES = {
-    "elmo": "two LSTM language models (ELMo), no attention",
-    "transformer": "Transformer, trained on masked words (BERT)",
-    "isolated": "Transformer whose positions attend to themselves only",
+    "elmo": "LSTMs, as in ELMo",
+    "transformer": "Transformer",
+    "isolated": "isolated positions",
 }
 
 
@@ -86,7 +86,7 @@ class WithoutAttention(Experiment):
             elmo < 0.75,
             evidence=f"Two LSTM language models with {measured['attention_layers_elmo']} attention layers assign "
             f"{elmo:.0%} of the occurrences correctly, a Transformer {transformer:.0%}, and without attention between "
-            f"positions {isolated:.0%}, which is chance.",
+            f"positions {isolated:.0%}; chance is 50%.",
             instead="Recurrence gives contextual vectors too, as in ELMo; attention is their source in a Transformer.",
         )
 
@@ -96,6 +96,7 @@ class WithoutAttention(Experiment):
             names=list(NAMES.values()),
             values=np.array([measured[f"separation_{name}"] for name in NAMES]),
             value_label="share of the occurrences assigned to the right sense (0.5: chance)",
-            note="What a contextual vector needs is a path from the other words: recurrence or attention.",
+            note="Isolated positions: a Transformer in which each attends to itself alone. Contextual vectors need a path from "
+            "the other words, by recurrence or attention.",
         )
         return [chart]

@@ -36,7 +36,7 @@ class SharedContexts(Experiment):
         "The rank correlation of the cosine of two nouns' skip-gram vectors with the overlap of their contexts."
     )
     rule = "Holds if the correlation over all pairs of nouns is above 0.5."
-    try_next = "seqwise lab run H3 --sentences 500: too few occurrences of each noun, and the correlation falls."
+    try_next = "seqwise lab run H3 --sentences 200: three occurrences of each noun, and the correlation falls."
     seconds = 1.2
     quick: ClassVar = {"sentences": 2500}
 

@@ -36,7 +36,7 @@ class PerplexityBases(Experiment):
         "Perplexity in three forms, of n-gram models of rising order on a built-in text and of a uniform model."
     )
     rule = "Holds if the three forms agree to a relative error of 1e-9 for every model, and the uniform one scores V."
-    try_next = "seqwise lab run H8 --order 6: longer histories lower the perplexity further, then no longer."
+    try_next = "seqwise lab run H8 --order 8: each further character of history lowers the perplexity less."
     seconds = 0.6
 
     order: int = 4
@@ -144,15 +144,12 @@ class PerplexityAsOptions(Experiment):
             for name in ("uniform", "skewed", "mixed")
         }
         is_true = {name: abs(ratio - 1) < 0.1 for name, ratio in ratios.items()}
-        texts = [
-            f"{measured[f'perplexity_{n}']:.3g} for {measured[f'options_{n}']:.3g} options on average ({n})"
-            for n in ratios
-        ]
+        texts = [f"{measured[f'perplexity_{n}']:.3g} and {measured[f'options_{n}']:.3g} ({n})" for n in ratios]
         return decide_condition(
             is_true["uniform"],
             is_true["skewed"] and is_true["mixed"],
             condition="all positions have equally many options and all options are equally likely",
-            evidence=f"Perplexities are {', '.join(texts)}.",
+            evidence=f"Perplexity and mean number of options are {', '.join(texts)}.",
             instead="Not even a uniform distribution over k tokens has perplexity k.",
         )
 
