@@ -82,20 +82,24 @@ class Experiment(ABC):
     seconds: ClassVar[float]  # expected time on two cores
     quick: ClassVar[Mapping[str, Any]] = {}  # parameters of a quick run, which gives the same verdict
     minimums: ClassVar[Mapping[str, float]] = {}  # of parameters; 1 for other whole numbers, 0 for the seed
+    maximums: ClassVar[Mapping[str, float]] = {}  # of parameters, such as 1 for a share
 
     seed: int = 0
     """Seed of all random numbers."""
 
     def __post_init__(self) -> None:
-        """Raises an error for a number that is too small or not finite."""
+        """Raises an error for a number that is too small, too large or not finite."""
         for each in fields(self):
             value = getattr(self, each.name)
             if not isinstance(value, (int, float)) or isinstance(value, bool):
                 continue
             default = 0 if each.name == "seed" else 1 if isinstance(value, int) else -math.inf
-            minimum = self.minimums.get(each.name, default)
-            if not math.isfinite(value) or value < minimum:
-                expected = "a finite number" if minimum == -math.inf else f"at least {minimum:g}"
+            minimum, maximum = self.minimums.get(each.name, default), self.maximums.get(each.name, math.inf)
+            if not math.isfinite(value) or not minimum <= value <= maximum:
+                limits = [f"at least {minimum:g}"] * (minimum > -math.inf) + [f"at most {maximum:g}"] * (
+                    maximum < math.inf
+                )
+                expected = " and ".join(limits) or "a finite number"
                 raise UsageError(f"{self.id}, {each.name}: expected {expected}; received {value}.")
 
     @abstractmethod
@@ -117,9 +121,16 @@ class Experiment(ABC):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(self.seed)
                 measured = self.measure()
+            self._check_numbers(measured)
             verdict, figures = self.judge(measured), tuple(self.draw(measured))
         seconds = time.perf_counter() - start
         return Result(experiment=self, measured=measured, verdict=verdict, figures=figures, seconds=seconds)
+
+    def _check_numbers(self, measured: Measured) -> None:
+        """Raises an error if changed parameters make a number undefined: no rule can decide on it."""
+        for name, value in measured.items() if self.list_changed() else ():
+            if isinstance(value, float) and math.isnan(value):
+                raise ValueError(f"{name.replace('_', ' ')} is not a number")
 
     def list_changed(self) -> dict[str, Any]:
         """Returns the parameters, except for the seed, that are neither the default nor those of a quick run."""
