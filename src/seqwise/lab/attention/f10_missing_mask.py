@@ -60,9 +60,9 @@ class MissingMask(Experiment):
     rule = "Holds if the loss is below half the entropy, and under half as many symbols are allowed as with the mask."
     try_next = "seqwise lab run F10 --lag 1: the loss collapses too, but generation fails less."
     seconds = 3.0
+    minimums: ClassVar = {"symbols": 3, "length": 3}
     quick: ClassVar = {"steps": 160}
     models: ClassVar = {"masked": True, "unmasked": False}  # whether each is causal
-
     symbols: int = 16
     """Size of the vocabulary."""
     lag: int = 2

@@ -40,6 +40,7 @@ class Alignment(Experiment):
     rule = "Holds if it is for more than half of the target words, and at least twice as often as on the diagonal."
     try_next = "seqwise lab run F17 --encoder-units 48: translations stay correct, some alignments move to a neighbour."
     seconds = 3.0
+    minimums: ClassVar = {"learning_rate": 0.0}
     quick: ClassVar = {"steps": 120}
 
     width: int = 32

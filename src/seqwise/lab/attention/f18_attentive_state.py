@@ -59,6 +59,7 @@ class AttentiveState(Experiment):
     rule = "Holds if at the longest lag the accuracy is above 80% with attention and below 60% without."
     try_next = "seqwise lab run F18 --form feedback --max-lag 20: attention flows back into the state; it takes longer."
     seconds = 5.0
+    minimums: ClassVar = {"learning_rate": 0.0}
     quick: ClassVar = {"min_lag": 20, "max_lag": 40, "steps": 100}
 
     form: str = "parallel"

@@ -41,12 +41,14 @@ class ContextVectors(Experiment):
     rule = "Holds if for every word and sense the difference of the two cosines rises by more than 0.1."
     try_next = "seqwise lab run F19 --steps 1: an untrained layer moves the vectors, but not towards their senses."
     seconds = 2.0
+    minimums: ClassVar = {"learning_rate": 0.0}
+    maximums: ClassVar = {"content_words": 5}
     quick: ClassVar = {"steps": 120}
 
     width: int = 24
     """Entries of a word vector."""
     content_words: int = 3
-    """Words of one sense in each sentence, at most 5."""
+    """Words of one sense in each sentence."""
     function_words: int = 3
     """Words without a sense in each sentence."""
     steps: int = 250

@@ -35,6 +35,7 @@ class ScaledMean(Experiment):
     rule = "Holds if the mean of qᵀk/√d grows as d to the power of 1 ± 0.15 (slope in logarithmic axes)."
     try_next = "seqwise lab run F20 --mean 2: the mean rises, but its exponent stays 0.5 and that of the variance 0."
     seconds = 0.5
+    minimums: ClassVar = {"mean": 0.01, "std": 0.001, "samples": 2}
     quick: ClassVar = {"samples": 2_000}
 
     mean: float = 1.0

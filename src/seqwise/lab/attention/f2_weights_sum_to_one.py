@@ -37,6 +37,7 @@ class WeightsSumToOne(Experiment):
     try_next = "seqwise lab run F2 --largest-scale 1000: weights underflow to 0, so the rule fails in float64 as well."
     seconds = 0.2
     minimums: ClassVar = {"largest_scale": 0.1, "masked": 0.0}
+    maximums: ClassVar = {"masked": 1.0}
 
     trials: int = 200
     """Number of random cases."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -78,6 +79,7 @@ class MeanOfDotProduct(DotProductMoments):
     rule = "Holds if each mean is within 6 standard errors of μᵀμ, and 6 standard errors are below 10% of μᵀμ."
     try_next = "seqwise lab run F4 --samples 4000: a tenth of the pairs makes the standard error √10 times as large."
     seconds = 0.5
+    minimums: ClassVar = {"samples": 2, "sigma": 0.001}
 
     def measure(self) -> Measured:
         expected = float((self.build_mean(self.d) ** 2).sum())
@@ -126,6 +128,7 @@ class VarianceOfDotProduct(DotProductMoments):
     rule = "Holds if the claimed variance is within a factor of 1.5 of the measured one at every width."
     try_next = "seqwise lab run F5 --mean 0.01: for μ near 0 both formulas agree, so the claim passes."
     seconds = 0.5
+    minimums: ClassVar = {"samples": 2, "sigma": 0.001}
 
     def measure(self) -> Measured:
         widths = np.unique(np.geomspace(1, self.d, 7).round().astype(int))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -36,6 +37,7 @@ class Saturation(Experiment):
     rule = "Holds if the median gradient of scores or queries without scaling is over 10 times that with it, at d."
     try_next = "seqwise lab run F7 --d 16: before the softmax saturates, the factor √d of the keys is still visible."
     seconds = 0.2
+    minimums: ClassVar = {"keys": 2}
 
     d: int = 1024
     """Largest width of queries and keys."""

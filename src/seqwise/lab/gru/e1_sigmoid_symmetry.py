@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ class SigmoidSymmetry(Experiment):
     rule = "Holds if the sides differ by at most the machine epsilon of each precision, for all x."
     try_next = "seqwise lab run E1 --largest 20: 1 − σ(x) has correct digits left in double precision, none in single."
     seconds = 0.1
+    minimums: ClassVar = {"largest": 0.0}
 
     largest: float = 40.0
     """Largest |x|."""

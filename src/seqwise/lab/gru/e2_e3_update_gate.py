@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -55,6 +56,8 @@ class UpdateGate(GRUPair):
     rule = "True of a convention if z near 0 changes the state by less than 5%; negated weights must exchange the two."
     try_next = "seqwise lab run E2 --near 0.3: a gate that is only roughly closed keeps the state only roughly."
     seconds = 0.1
+    minimums: ClassVar = {"near": 0.0}
+    maximums: ClassVar = {"near": 0.5}
 
     near: float = 0.01
     """Value of the gate that counts as near 0."""
@@ -140,6 +143,8 @@ class RememberingGates(GRUPair):
     rule = "Holds if, where z replaces, more than half of the difference between two past states is left."
     try_next = "seqwise lab run E3 --near 0.2: gates that are less extreme mix past and input."
     seconds = 0.1
+    minimums: ClassVar = {"near": 0.0}
+    maximums: ClassVar = {"near": 0.5}
 
     near: float = 0.01
     """Distance of the gates from 0 and 1."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -41,6 +42,7 @@ class DistinctCodes(Experiment):
     rule = "Holds if all float32 codes differ and their smallest distance is over 10 × their rounding error."
     try_next = "seqwise lab run G2 --width 2: one frequency still gives distinct codes, but 710 positions apart barely."
     seconds = 0.5
+    minimums: ClassVar = {"positions": 2}
 
     positions: int = 100_000
     """Number of positions."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -52,6 +53,7 @@ class ResidualGradients(Experiment):
     rule = "True of an error if its gradient keeps over 10⁻⁴ of its norm with residuals, and less without."
     try_next = "seqwise lab run G5 --depth 1: a single layer needs no residuals, so the claim fails for both errors."
     seconds = 0.3
+    minimums: ClassVar = {"length": 2}
 
     depth: int = 24
     """Layers of the stack."""
@@ -92,11 +94,10 @@ class ResidualGradients(Experiment):
         return norms / norms[-1]
 
     def judge(self, measured: Measured) -> Verdict:
-        names = {
-            key: [f"gradient_at_input_{key}_{name}" for name in ("residuals", "no_residuals")]
+        shares = {
+            key: [measured[f"gradient_at_input_{key}_{name}"] for name in ("residuals", "no_residuals")]
             for key in ("whole_error", "differences")
         }
-        shares = {key: [measured[name] for name in pair] for key, pair in names.items()}
         total, differences = ((residual > VANISHED > without) for residual, without in shares.values())
         return decide_condition(
             differences,

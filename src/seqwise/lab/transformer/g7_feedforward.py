@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ class FeedForwardByPosition(Experiment):
     rule = "Holds if all blocks off the diagonal are exactly 0, and single positions give the same outputs to 10⁻¹²."
     try_next = "seqwise lab run G7 --activation gelu --length 20: the activation does not matter."
     seconds = 0.1
+    minimums: ClassVar = {"length": 2}
 
     length: int = 8
     """Positions of the sequence."""

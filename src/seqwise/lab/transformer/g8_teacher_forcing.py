@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ class TeacherForcing(Experiment):
     rule = "Holds if one pass gives all losses to 10⁻¹⁰ and the gradient to a relative 10⁻¹⁰."
     try_next = "seqwise lab run G8 --positions rotary --length 60: the position encoding does not matter."
     seconds = 0.3
+    minimums: ClassVar = {"vocabulary": 2}
 
     length: int = 24
     """Tokens that are predicted."""

@@ -43,6 +43,8 @@ class Senses(Experiment):
         "seqwise lab run H10 --topic-share 0.2: with so few words of a topic, masked words do not teach the sense."
     )
     seconds = 1.0
+    minimums: ClassVar = {"width": 2, "topic_share": 0.0, "occurrences": 20}
+    maximums: ClassVar = {"topic_share": 1.0}
     quick: ClassVar = {"steps": 80}
 
     steps: int = 200

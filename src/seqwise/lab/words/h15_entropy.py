@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -38,6 +39,8 @@ class EntropyAndPerplexity(Experiment):
     rule = "Holds if 2^entropy is within 25% of the perplexity for every model, however confident."
     try_next = "seqwise lab run H15 --sharpness 1: a chain closer to uniform; the curves still cross at temperature 1."
     seconds = 0.5
+    minimums: ClassVar = {"vocabulary": 2, "tokens": 100, "sharpness": 0.0}
+    maximums: ClassVar = {"sharpness": 20.0}
 
     vocabulary: int = 20
     """Tokens, which are also the states of the chain."""

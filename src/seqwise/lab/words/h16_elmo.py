@@ -46,6 +46,8 @@ class WithoutAttention(Experiment):
     rule = "Holds if the LSTM language models, which have no attention layer, are right in less than 75%."
     try_next = "seqwise lab run H16 --steps 20: after few steps the LSTM language models separate the senses already."
     seconds = 2.0
+    minimums: ClassVar = {"width": 2, "topic_share": 0.0, "occurrences": 20}
+    maximums: ClassVar = {"topic_share": 1.0}
     quick: ClassVar = {"steps": 60}
 
     steps: int = 150
@@ -96,7 +98,7 @@ class WithoutAttention(Experiment):
             names=list(NAMES.values()),
             values=np.array([measured[f"separation_{name}"] for name in NAMES]),
             value_label="share of the occurrences assigned to the right sense (0.5: chance)",
-            note="Isolated positions: a Transformer in which each attends to itself alone. Contextual vectors need a path from "
-            "the other words, by recurrence or attention.",
+            note="Isolated positions: a Transformer in which each attends to itself alone. A contextual vector needs a "
+            "path from the other words, by recurrence or attention.",
         )
         return [chart]

@@ -38,6 +38,7 @@ class SharedContexts(Experiment):
     rule = "Holds if the correlation over all pairs of nouns is above 0.5."
     try_next = "seqwise lab run H3 --sentences 200: three occurrences of each noun, and the correlation falls."
     seconds = 1.2
+    minimums: ClassVar = {"nouns": 2, "topics": 2}
     quick: ClassVar = {"sentences": 2500}
 
     sentences: int = 6000

@@ -41,6 +41,7 @@ class Analogies(Experiment):
     try_next = "seqwise lab run H4 --gender 0.2: gender in 20% of the contexts; then no exclusion is needed."
     seconds = 2.5
     minimums: ClassVar = {"gender": 0.01, "idiosyncrasy": 0.0, "sweep": 3}
+    maximums: ClassVar = {"gender": 0.5, "idiosyncrasy": 0.5}
     quick: ClassVar = {"languages": 1}
 
     gender: float = 0.1

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,6 +39,7 @@ class PerplexityBases(Experiment):
     rule = "Holds if the three forms agree to a relative error of 1e-9 for every model, and the uniform one scores V."
     try_next = "seqwise lab run H8 --order 8: each further character of history lowers the perplexity less."
     seconds = 0.6
+    minimums: ClassVar = {"characters": 2000}
 
     order: int = 4
     """Order of the largest n-gram model: it reads order − 1 characters of history."""
@@ -103,6 +105,8 @@ class PerplexityAsOptions(Experiment):
     rule = "True of a model if perplexity is within 10% of its options; tested for uniform and other distributions."
     try_next = "seqwise lab run H9 --certain 0.9: the model has one option at most positions, or all; never between."
     seconds = 0.1
+    minimums: ClassVar = {"certain": 0.0, "confidence": 0.0}
+    maximums: ClassVar = {"certain": 1.0, "confidence": 1.0}
 
     options: int = 100
     """Tokens among which the uniform model chooses; the vocabulary is ten times as large."""
