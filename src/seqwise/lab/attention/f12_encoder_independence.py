@@ -117,7 +117,7 @@ class EncoderIndependence(Experiment):
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
         steps = np.arange(len(measured["trained_differences"])) * STEPS_PER_POINT
-        names = {"one encoder, two decoders": "forward_differences", "trained with each": "trained_differences"}
+        names = {"one encoder, two decoders": "forward_differences", "two trained encoders": "trained_differences"}
         chart = LineChart(
             title="Does another decoder change what the encoder outputs for the same source?",
             series=[Series(name=name, x=steps, y=100 * measured[key]) for name, key in names.items()],

@@ -38,7 +38,7 @@ class SoftmaxCost(Experiment):
     rule = "Holds if rows ∝ V^a with a > 0.95 for the softmax and a < 0.05 for negative sampling."
     try_next = "seqwise lab run H7 --negative 20: more negatives cost more, but still the same for every vocabulary."
     seconds = 1.5
-    quick: ClassVar = {"largest": 1600, "words": 200}
+    quick: ClassVar = {"words": 200}
     minimums: ClassVar = {"largest": 160, "words": 2}
 
     largest: int = 6400
