@@ -195,7 +195,8 @@ class SequentialSteps(Experiment):
 
 def count_shortest(output: Tensor, leaf: Tensor, names: Sequence[str]) -> int:
     """Returns how many nodes of these names are on the path from output to leaf that has the fewest of them."""
-    queue, visited = deque([(output.grad_fn, 0)]), set()
+    queue: deque[tuple[Any, int]] = deque([(output.grad_fn, 0)])
+    visited = set()
     while queue:  # a breadth-first search in which only nodes of these names count
         node, count = queue.popleft()
         if node in visited:
@@ -214,7 +215,7 @@ def count_shortest(output: Tensor, leaf: Tensor, names: Sequence[str]) -> int:
 def count_longest(output: Tensor, names: Sequence[str]) -> int:
     """Returns the largest number of nodes of these names on any path from output to an input."""
     longest: dict[Any, int] = {}
-    stack = [output.grad_fn]
+    stack: list[Any] = [output.grad_fn]
     while stack:  # a node is finished after all its parents; no recursion, which has a depth limit
         node = stack[-1]
         parents = [parent for parent, _ in node.next_functions if parent is not None]

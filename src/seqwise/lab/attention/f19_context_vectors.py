@@ -59,7 +59,7 @@ class ContextVectors(Experiment):
     def measure(self) -> Measured:
         model, mask = ContextModel(self.width), self.build_mask()
         settings: dict[str, Any] = {"steps": self.steps, "learning_rate": self.learning_rate, "seed": self.seed}
-        fit(model, self.draw_batch, lambda _, *batch: model.compute_loss(*batch, mask), **settings)
+        fit(model, self.draw_batch, lambda _, ids, left_out: model.compute_loss(ids, left_out, mask), **settings)
         parts = [self.compare(model, topic, mask) for topic in range(len(TOPICS))]
         cosines = np.stack([cosines for _, cosines in parts])  # (topics, before and after, sentences, own and other)
         margins = (cosines[..., 0] - cosines[..., 1]).mean(-1)  # (topics, before and after)

@@ -72,8 +72,8 @@ class LengthOfPositions(Experiment):
 
     def train_and_test(self, kind: str) -> np.ndarray:
         """Returns the test loss by position (T,) of a model with one kind of positions; NaN for the first few."""
-        sizes = {"width": self.width, "depth": 1, "length": self.test_length}
-        model = build_language_model(self.vocabulary, positions=kind, **sizes)
+        length = self.test_length
+        model = build_language_model(self.vocabulary, width=self.width, depth=1, length=length, positions=kind)
         fit(model, self.draw_batch, self.compute_losses, steps=self.steps, learning_rate=1e-2, seed=self.seed)
         tokens, targets = self.draw_sequences(make_generator(self.seed, -1), 64, self.test_length)
         with torch.no_grad():

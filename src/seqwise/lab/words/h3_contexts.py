@@ -71,7 +71,7 @@ class SharedContexts(Experiment):
             "rank_correlation": float(result.spearman or 0.0),
             "mean_cosine_if_overlap_above_half": float(cosines[is_similar].mean()),
             "mean_cosine_if_overlap_below_half": float(cosines[~is_similar].mean()),
-            "names": [f"{pair.a} and {pair.b}" for pair in pairs],
+            "names": [f"{pair.a} and {pair.b}" for pair in pairs[:: max(1, len(pairs) // MAX_POINTS)]],
             "overlaps": overlaps,
             "cosines": cosines,
         }
@@ -96,7 +96,7 @@ class SharedContexts(Experiment):
             title="Similarity of word vectors against the overlap of the words' contexts",
             x=measured["overlaps"][::step],
             y=measured["cosines"][::step],
-            names=measured["names"][::step],
+            names=measured["names"],
             x_label="overlap of the contexts of two nouns (cosine of their distributions)",
             y_label="cosine of their trained vectors",
             note="A point is a pair of nouns, which never occur together: what they share is their contexts.",
