@@ -155,7 +155,7 @@ def _check_numbers(measured: Measured) -> None:
     """Raises an error if a number could not be measured: no rule can decide on it."""
     undefined = [name for name, value in measured.items() if isinstance(value, float) and math.isnan(value)]
     if undefined:
-        raise ValueError(f"{undefined[0].replace('_', ' ')} is not defined")
+        raise ValueError(f"{undefined[0].replace('_', ' ')} is not a number")
 
 
 @dataclass(frozen=True, kw_only=True)

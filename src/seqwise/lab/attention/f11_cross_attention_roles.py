@@ -100,7 +100,7 @@ class CrossAttentionRoles(Experiment):
             measured["is_claimed_equal_to_layer"],
             evidence=f"For M = {self.source_length} and N = {self.target_length} the claimed assignment {possible}; "
             f"{measured['possible_assignments']} of 8 can. Equal to the layer: {measured['equal_to_layer']}.",
-            instead="the decoder gives the queries, the encoder keys and values: one output per target position, "
+            instead="The decoder gives the queries, the encoder keys and values: one output per target position, "
             "a weighted mean over source positions.",
         )
 

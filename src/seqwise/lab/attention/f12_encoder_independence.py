@@ -38,6 +38,7 @@ class EncoderIndependence(Experiment):
     rule = "True where the relative difference is exactly 0; tested in the forward pass and after training."
     try_next = "seqwise lab run F12 --learning-rate 0.0001: the encoders still separate, only more slowly."
     seconds = 1.0
+    minimums: ClassVar = {"steps": STEPS_PER_POINT, "learning_rate": 0.0}
     quick: ClassVar = {"steps": 25}
 
     width: int = 16
@@ -111,15 +112,12 @@ class EncoderIndependence(Experiment):
             condition="the encoder's weights are given, as in a forward pass; in training the decoder shapes them",
             evidence=f"Another decoder and other targets change the encoder's output by {forward:.3g} in a forward "
             f"pass; training with two different decoders changes it by {trained:.1%} after {self.steps} steps.",
-            instead="the encoder's output changes with the decoder even in a forward pass.",
+            instead="The encoder's output changes with the decoder even in a forward pass.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
         steps = np.arange(len(measured["trained_differences"])) * STEPS_PER_POINT
-        names = {
-            "one encoder, two decoders": "forward_differences",
-            "trained with two decoders": "trained_differences",
-        }
+        names = {"one encoder, two decoders": "forward_differences", "two trained encoders": "trained_differences"}
         chart = LineChart(
             title="Does another decoder change what the encoder outputs for the same source?",
             series=[Series(name=name, x=steps, y=100 * measured[key]) for name, key in names.items()],

@@ -12,9 +12,10 @@ each: they are linear in the lengths, but with large coefficients. For M = N = T
 512 entries of Vaswani et al. (2017), ordinary sentences are far below both: their cost is linear in the length.
 
 The encoder's output does not depend on the decoder (F12), so a source that is encoded once serves every target: another
-language adds no term in M². Each decoder computes its own keys and values from the memory (4 M k²); a decoder that is
-shared by all languages (Johnson et al. 2017, §3) keeps even these. The counts are those of PyTorch's profiler, and
-differences of second order, such as f(3M) − 2 f(2M) + f(M), isolate quadratic terms.
+language adds no term in M². Each decoder computes its own keys and values from the memory (4 M k²); one that is shared
+by all languages and reads the target language as its first token keeps even these. Where that token is part of the
+source (Johnson et al. 2017), each language does need its own encoding. Operations are counted by PyTorch's
+`FlopCounterMode`; a second difference, f(3M) − 2 f(2M) + f(M), is 0 unless f has a quadratic term.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class SecondLanguage(Experiment):
     id = "F13"
     claim = "One more target language costs O(MN + N²), not another encoding."
     equation = "cost(2 languages) − cost(1 language) = a N² + b M N + linear terms, without M²"
-    measurement = "Operations of encoding one source and decoding into one and two languages, by PyTorch's profiler."
+    measurement = "Operations of encoding one source and decoding into one and two languages, by PyTorch's counter."
     rule = (
         "Holds if the second language adds terms in N² and MN but none in M², which the encoder has, and the outputs "
         "are those of separate encodings within 10⁻⁵."
@@ -117,8 +118,8 @@ class SecondLanguage(Experiment):
             in_m == 0 < in_encoder and has_own_terms and measured["largest_output_difference"] < 1e-5,
             evidence=f"At M = {self.source_length}, N = {self.target_length} the second language adds "
             f"{measured['operations_added'] / 1e6:,.1f} million operations, {ratio:.0%} of one encoding. "
-            f"Their second difference in M is {in_m:,}; that of the encoder's operations is {in_encoder:,}.",
-            instead="another language adds a term in M², as another encoding does.",
+            f"Their second difference in M is {in_m:,}: no term in M²; that of the encoder's is {in_encoder:,}.",
+            instead="Another language adds a term in M², as another encoding does.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -144,9 +145,9 @@ class QuadraticCosts(Experiment):
     claim = "Costs: encoder M²k, cross MNk, decoder N²k."
     equation = "operations ≈ a M²k + b M N k + c N²k"
     measurement = (
-        "Operations of one encoder and one decoder layer for lengths from k/8 to 32k, and their quadratic terms."
+        "Operations of one encoder and one decoder layer for lengths from k/8 to 32 k, and their quadratic terms."
     )
-    rule = "True at a length if the quadratic terms are more than half of all operations; tested at 16k and at k/4."
+    rule = "True at a length if the quadratic terms are more than half of all operations; tested at 16 k and at k/4."
     try_next = "seqwise lab run F14 --width 512: at a common width the claim needs thousands of positions to hold."
     seconds = 1.5
     quick: ClassVar = {"max_timed_length": 256}
@@ -173,7 +174,7 @@ class QuadraticCosts(Experiment):
             **{f"coefficient_of_{name}": value for name, value in terms.items()},
             "coefficient_of_Tk²": float(linear[-1] / k**2),
             "crossover_in_widths": float(linear[-1] / (sum(terms.values()) * k * k)),
-            "quadratic_share_at_16k": float(quadratic[-2] / operations[-2]),
+            "quadratic_share_at_16_k": float(quadratic[-2] / operations[-2]),
             "quadratic_share_at_k": float(quadratic[3] / operations[3]),
             "quadratic_share_at_quarter_k": float(quadratic[1] / operations[1]),
             "lengths": lengths,
@@ -195,15 +196,15 @@ class QuadraticCosts(Experiment):
         return 1e3 * measure_time(lambda: model(x, x))
 
     def judge(self, measured: Measured) -> Verdict:
-        long, short = measured["quadratic_share_at_16k"], measured["quadratic_share_at_quarter_k"]
+        long, short = measured["quadratic_share_at_16_k"], measured["quadratic_share_at_quarter_k"]
         crossover = measured["crossover_in_widths"]
         return decide_condition(
             long > 0.5,
             short > 0.5,
             condition=f"the lengths exceed about {crossover:.2g} times the width k; below, linear terms in k² dominate",
-            evidence=f"The quadratic terms are {long:.0%} of the operations at 16k positions, "
+            evidence=f"With T = M = N, the quadratic terms are {long:.0%} of the operations at T = 16 k, "
             f"{measured['quadratic_share_at_k']:.0%} at k and {short:.0%} at k/4; they are half at {crossover:.2g} k.",
-            instead="the linear terms in k² dominate even at 16k positions.",
+            instead="The linear terms in k² dominate even if the lengths are 16 times the width k.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -1,16 +1,16 @@
 """F15, F16: how far apart are two positions, and how many steps does a layer need?
 
-    recurrence        h_t = φ(W x_t + U h_{t−1})           x_1 → h_1 → h_2 → … → h_T             T updates, in order
+    recurrence        h_t = φ(W x_t + U h_(t−1))           x_1 → h_1 → h_2 → … → h_T             T updates, in order
     self-attention    y_t = Σ_s softmax(q_tᵀ k_s / √k) v_s        x_1 → y_T                      1 operation for all t
 
 Every operation that autograd records is a node of a graph, so distances can be counted instead of argued. The
 *shortest* path from y_T to x_1 is the distance that a gradient travels (F15): T updates of the state in a recurrence,
 one weighted sum in self-attention, for every T. Each update multiplies the gradient by a Jacobian matrix, so it shrinks
-exponentially with T (C1, C2); attention divides it among the keys that share the weight, about 1/T each. The *longest*
-chain of matrix products is the number of steps that cannot run at the same time, however many processors there are
-(F16): constant in self-attention, T in a recurrence (Vaswani et al. 2017, table 1). On one core the number of
+(or grows) exponentially with T (C2, C3); untrained attention shares its weight among T keys, about 1/T each. The
+*longest* chain of matrix products is the number of steps that cannot run at the same time, however many processors
+there are (F16): constant in self-attention, T in a recurrence (Vaswani et al. 2017, table 1). On one core the number of
 operations decides about the time, and the chain matters little; with enough processors the chain decides. This is true
-of training and of reading. When a model writes, each token is an input of the next, and both kinds need T steps.
+of training and of reading. In generation each token is an input of the next step, and both kinds need T steps.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class PathLength(Experiment):
             evidence=f"At T = {lengths[0]} and {lengths[-1]} the shortest path has {paths[0][0]} and {paths[0][-1]} "
             f"updates in attention, {paths[1][0]} and {paths[1][-1]} in the recurrence; at T = {lengths[-1]} "
             f"the gradient between the ends has norm {gradients[0]:.2g} and {gradients[1]:.2g}.",
-            instead=f"at T = {lengths[-1]} the shortest path has {paths[0][-1]} updates in attention and "
+            instead=f"At T = {lengths[-1]} the shortest path has {paths[0][-1]} updates in attention and "
             f"{paths[1][-1]} in the recurrence.",
         )
 
@@ -176,7 +176,7 @@ class SequentialSteps(Experiment):
             evidence=f"At T = {lengths[0]} and {lengths[-1]} the chain has {chains[0]} and {chains[-1]} products in "
             f"self-attention, {measured['chain_of_recurrence_at_min_length']} and "
             f"{measured['chain_of_recurrence_at_max_length']} in the recurrence.",
-            instead="the layer computes one position after the other: its chain of products grows with the length.",
+            instead="The layer computes one position after the other: its chain of products grows with the length.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -195,7 +195,8 @@ class SequentialSteps(Experiment):
 
 def count_shortest(output: Tensor, leaf: Tensor, names: Sequence[str]) -> int:
     """Returns how many nodes of these names are on the path from output to leaf that has the fewest of them."""
-    queue, visited = deque([(output.grad_fn, 0)]), set()
+    queue: deque[tuple[Any, int]] = deque([(output.grad_fn, 0)])
+    visited = set()
     while queue:  # a breadth-first search in which only nodes of these names count
         node, count = queue.popleft()
         if node in visited:
@@ -214,7 +215,7 @@ def count_shortest(output: Tensor, leaf: Tensor, names: Sequence[str]) -> int:
 def count_longest(output: Tensor, names: Sequence[str]) -> int:
     """Returns the largest number of nodes of these names on any path from output to an input."""
     longest: dict[Any, int] = {}
-    stack = [output.grad_fn]
+    stack: list[Any] = [output.grad_fn]
     while stack:  # a node is finished after all its parents; no recursion, which has a depth limit
         node = stack[-1]
         parents = [parent for parent, _ in node.next_functions if parent is not None]

@@ -1,13 +1,13 @@
 """F18: what does self-attention add to a recurrent state?
 
-    s_t = RNN(x_t, s_{t−1})        h_t = s_t + a_t        a_t = Σ_{j ≤ t} softmax_j(q_tᵀ k_j / √k) v_j
+    s_t = RNN(x_t, s_(t−1))        h_t = s_t + a_t        a_t = Σ_{j ≤ t} softmax_j(q_tᵀ k_j / √k) v_j
 
 q, k and v are linear in the states s. The recurrence still reads the sequence in order; attention adds a second way
 back, of one step to any earlier state, so that the gradient no longer passes through every step between (F15). The task
 isolates this: the first of T + 1 symbols is to be named at the end, after T that mean nothing. The gradient of a plain
 recurrent network vanishes on the way, and at long lags it guesses. The sum is possible because a_t has the shape of
 s_t. In `parallel` form, as above, attention follows the recurrence; in `feedback` form a_t is part of the state that
-the next step reads, h_t = RNN(x_t, h_{t−1}) + a_t, and the layer must run step by step (F16). The price is a memory of
+the next step reads, h_t = RNN(x_t, h_(t−1)) + a_t, and the layer must run step by step (F16). The price is a memory of
 all states instead of one: T·k numbers, and T²·k operations (F14).
 """
 
@@ -54,11 +54,12 @@ class Recaller(nn.Module):
 class AttentiveState(Experiment):
     id = "F18"
     claim = "Self-attention can be added to a recurrent state."
-    equation = "h_t = s_t + a_t,  s_t = RNN(x_t, s_{t−1}), or RNN(x_t, h_{t−1}) with feedback"
+    equation = "h_t = s_t + a_t,  s_t = RNN(x_t, s_(t−1)), or RNN(x_t, h_(t−1)) with feedback"
     measurement = "Accuracy in recalling the first symbol after a lag, trained with and without attention, per lag."
-    rule = "Holds if at the longest lag the accuracy is above 80 % with attention and below 60 % without."
+    rule = "Holds if at the longest lag the accuracy is above 80% with attention and below 60% without."
     try_next = "seqwise lab run F18 --form feedback --max-lag 20: attention flows back into the state; it takes longer."
     seconds = 5.0
+    minimums: ClassVar = {"learning_rate": 0.0}
     quick: ClassVar = {"min_lag": 20, "max_lag": 40, "steps": 100}
 
     form: str = "parallel"
@@ -112,7 +113,7 @@ class AttentiveState(Experiment):
             with_attention > 0.8 and without < 0.6,
             evidence=f"After a lag of {measured['longest_lag']} the accuracy is {with_attention:.0%} with attention "
             f"and {without:.0%} without; chance is {1 / SYMBOLS:.0%}.",
-            instead="attention added to the state makes no decisive difference at this lag.",
+            instead="Attention added to the state makes no decisive difference at this lag.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -41,12 +41,14 @@ class ContextVectors(Experiment):
     rule = "Holds if for every word and sense the difference of the two cosines rises by more than 0.1."
     try_next = "seqwise lab run F19 --steps 1: an untrained layer moves the vectors, but not towards their senses."
     seconds = 2.0
+    minimums: ClassVar = {"learning_rate": 0.0}
+    maximums: ClassVar = {"content_words": 5}
     quick: ClassVar = {"steps": 120}
 
     width: int = 24
     """Entries of a word vector."""
     content_words: int = 3
-    """Words of one sense in each sentence, at most 5."""
+    """Words of one sense in each sentence."""
     function_words: int = 3
     """Words without a sense in each sentence."""
     steps: int = 250
@@ -57,7 +59,7 @@ class ContextVectors(Experiment):
     def measure(self) -> Measured:
         model, mask = ContextModel(self.width), self.build_mask()
         settings: dict[str, Any] = {"steps": self.steps, "learning_rate": self.learning_rate, "seed": self.seed}
-        fit(model, self.draw_batch, lambda _, *batch: model.compute_loss(*batch, mask), **settings)
+        fit(model, self.draw_batch, lambda _, ids, left_out: model.compute_loss(ids, left_out, mask), **settings)
         parts = [self.compare(model, topic, mask) for topic in range(len(TOPICS))]
         cosines = np.stack([cosines for _, cosines in parts])  # (topics, before and after, sentences, own and other)
         margins = (cosines[..., 0] - cosines[..., 1]).mean(-1)  # (topics, before and after)
@@ -95,11 +97,11 @@ class ContextVectors(Experiment):
         rise = measured["smallest_rise_of_difference"]
         return decide(
             rise > 0.1,
-            evidence=f"The mean cosine to the sense of the sentence is {measured['cosine_to_own_sense_before']:.2f} before "
-            f"and {measured['cosine_to_own_sense_after']:.2f} after attention, that to the other sense "
-            f"{measured['cosine_to_other_sense_after']:.2f}; {measured['nearest_to_own_sense']:.0%} of the vectors are "
+            evidence=f"The mean cosine to the sense of the sentence is {measured['cosine_to_own_sense_before']:.2f} "
+            f"before and {measured['cosine_to_own_sense_after']:.2f} after attention, that to the other sense "
+            f"{measured['cosine_to_other_sense_after']:.1g}; {measured['nearest_to_own_sense']:.0%} of the vectors are "
             f"nearer to their own sense. The smallest rise of the difference is {rise:.2f}.",
-            instead="attention does not move every ambiguous word towards the sense of its sentence.",
+            instead="Attention does not move every ambiguous word towards the sense of its sentence.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -117,6 +119,6 @@ class ContextVectors(Experiment):
             groups=groups,
             x_label="cosine to the first sense (river, fruit, animal)",
             y_label="cosine to the second sense (money, computer, food)",
-            note="Before attention a word has one vector; attention moves each occurrence to the sense of its sentence.",
+            note="Before attention a word has one vector; attention moves it to the sense of each sentence.",
         )
         return [plot]

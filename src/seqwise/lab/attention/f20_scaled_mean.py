@@ -35,6 +35,7 @@ class ScaledMean(Experiment):
     rule = "Holds if the mean of qᵀk/√d grows as d to the power of 1 ± 0.15 (slope in logarithmic axes)."
     try_next = "seqwise lab run F20 --mean 2: the mean rises, but its exponent stays 0.5 and that of the variance 0."
     seconds = 0.5
+    minimums: ClassVar = {"mean": 0.01, "std": 0.001, "samples": 2}
     quick: ClassVar = {"samples": 2_000}
 
     mean: float = 1.0
@@ -87,7 +88,7 @@ class ScaledMean(Experiment):
             abs(exponent - 1) < 0.15,
             evidence=f"The mean of qᵀk grows as d^{measured['exponent_of_mean_of_score']:.3f}, that of qᵀk/√d as "
             f"d^{exponent:.3f}; the variance of qᵀk/√d as d^{measured['exponent_of_variance_of_scaled_score']:.3f}.",
-            instead="with a fixed mean per entry E[qᵀk] is linear in d already, and dividing by √d leaves √d μ²; "
+            instead="With a fixed mean per entry E[qᵀk] is linear in d already, and dividing by √d leaves √d μ²; "
             "what √d keeps constant is the variance.",
         )
 
@@ -101,7 +102,7 @@ class ScaledMean(Experiment):
             title=f"Mean and variance of attention scores against the width (μ = {self.mean:g}, σ = {self.std:g})",
             series=[Series(name=name, x=measured["widths"], y=measured[key]) for name, key in names.items()],
             x_label="width d of queries and keys",
-            y_label="mean or variance over random pairs",
+            y_label="mean or variance",
             x_log=True,
             y_log=True,
             note="Slope 1 is linear growth, slope ½ grows as √d, and a horizontal line does not depend on d.",

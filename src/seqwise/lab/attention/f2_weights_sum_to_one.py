@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -35,6 +36,8 @@ class WeightsSumToOne(Experiment):
     rule = "Holds if in float64 every weight that is not masked is above 0 and every sum is within 1e-12 of 1."
     try_next = "seqwise lab run F2 --largest-scale 1000: weights underflow to 0, so the rule fails in float64 as well."
     seconds = 0.2
+    minimums: ClassVar = {"largest_scale": 0.1, "masked": 0.0}
+    maximums: ClassVar = {"masked": 1.0}
 
     trials: int = 200
     """Number of random cases."""
@@ -96,7 +99,7 @@ class WeightsSumToOne(Experiment):
             title="Smallest attention weight against the scale of the scores",
             series=[Series(name=name, x=scales, y=np.where(y > 0, y, np.nan)) for name, y in lowest.items()],
             x_label="standard deviation of the scores",
-            y_label="smallest weight of a group of cases",
+            y_label="smallest weight",
             x_log=True,
             y_log=True,
             references=[Reference(axis="y", value=1.4e-45, label="smallest float32")],

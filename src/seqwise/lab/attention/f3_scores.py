@@ -7,8 +7,7 @@ product has no weights and needs queries and keys of equal width (Luong et al. 2
 independent of d (Vaswani et al. 2017, eq. 1; see F6). "General" puts a matrix in between, so the widths may differ
 (Luong et al. 2015). The additive score is a small network (Bahdanau et al. 2015, A.1.2), which holds (T, S, units)
 values where the others need one matrix product. Its tanh is essential: in v·(W q + U k) the part of the query is the
-same for all keys, so the softmax cancels it. All four learn associative recall here: find the pair whose symbol
-is asked for, and return its value.
+same for all keys, so the softmax cancels it. All four learn associative recall here: the value of a given symbol.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqwise.errors import UsageError
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
 from seqwise.lab.fitting import fit, make_generator
 from seqwise.layers import Additive, Dot, Embedding, FullSoftmax, General, ScaledDot, attend
@@ -52,10 +52,8 @@ class Scores(Experiment):
     id = "F3"
     claim = "Scores: dot, scaled dot, general, additive."
     equation = "score = q·k,  q·k/√d,  q·W k,  v·tanh(W q + U k)"
-    measurement = (
-        "The difference of each score from its formula, and the accuracy of associative recall after training."
-    )
-    rule = "Holds if each score is within 1e-12 of its formula in float64 and recalls over 90 % of unseen examples."
+    measurement = "Each score's difference from its formula, and the accuracy of associative recall after training."
+    rule = "Holds if each score is within 1e-12 of its formula in float64 and recalls over 90% of unseen examples."
     try_next = "seqwise lab run F3 --width 2 --steps 400: in two dimensions not every score can tell 16 symbols apart."
     seconds = 2.0
     quick: ClassVar = {"steps": 80}
@@ -101,6 +99,8 @@ class Scores(Experiment):
             return float((score(q, k) - expected).abs().max())
 
     def draw_batch(self, generator: torch.Generator, count: int = 64) -> tuple[Tensor, Tensor]:
+        if self.pairs > self.symbols:
+            raise UsageError(f"F3 needs a symbol for each pair; received {self.symbols} for {self.pairs} pairs.")
         symbols = torch.rand(count, self.symbols, generator=generator).argsort(1)[:, : self.pairs]
         values = torch.randint(self.pairs, (count, self.pairs), generator=generator)
         # The order of the pairs is random, so the pair to find may always be the first: no score knows positions.
@@ -114,7 +114,7 @@ class Scores(Experiment):
             difference <= 1e-12 and min(accuracies) > 0.9,
             evidence=f"The accuracies are {listed}; guessing gets {measured['accuracy_of_guessing']:.0%}. "
             f"No score differs from its formula by more than {difference:.2g}.",
-            instead="Not every score can select a key by a query.",
+            instead="At this width and after these steps, not every score can select a key by a query.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -4,15 +4,15 @@
 
 qᵀk is a sum of d products. If all entries are independent with mean 0 and variance 1, each product has variance 1, the
 sum has variance d, and 1/√d undoes exactly that (Vaswani et al. 2017, §3.2.1, footnote 4). The softmax then works in
-the same range at any width; without the factor its entropy falls to 0 as d grows. Each condition is needed. Entries of
-variance σ² give σ⁴. A mean m adds 2m² (see F5). Entries with a common correlation ρ give 1 + (d−1)ρ², which grows with
-d: the products no longer average out. Trained queries and keys need not meet any of the three once training begins.
+the same range at any width; without the factor its entropy falls to 0 as d grows. Each condition is needed: a variance
+σ² gives σ⁴, a mean m adds 2m² (F5), and a common correlation ρ gives 1 + (d−1)ρ². Trained vectors need not meet any.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -37,9 +37,11 @@ class Scaling(Experiment):
     claim = "Dividing by √d keeps the variance at 1."
     equation = "Var(qᵀk / √d) = 1"
     measurement = "The variance of scaled scores against d for four kinds of entries, and the entropy of the softmax."
-    rule = "True of a kind of entries if the variance is within 15 % of 1 at every width; tested for four kinds."
+    rule = "True of a kind of entries if the variance is within 15% of 1 at every width; tested for four kinds."
     try_next = "seqwise lab run F6 --d 1024 --samples 100000: only correlated entries get worse with the width."
     seconds = 0.3
+    minimums: ClassVar = {"samples": 2, "correlation": 0.0}
+    maximums: ClassVar = {"correlation": 1.0}
 
     d: int = 512
     """Largest width of queries and keys."""
@@ -57,10 +59,8 @@ class Scaling(Experiment):
     def measure(self) -> Measured:
         widths = np.array([*(4**n for n in range(1, 10) if 4**n < self.d), self.d])
         variances = self.measure_variances(widths)
-        entropies = {
-            name: np.array([self.measure_entropy(width, score) for width in widths.tolist()])
-            for name, score in self.build_scores().items()
-        }
+        scores = self.build_scores().items()
+        entropies = {n: np.array([self.measure_entropy(w, score) for w in widths.tolist()]) for n, score in scores}
         return {
             **{f"variance_{case}": float(values[-1]) for case, values in variances.items()},
             **{f"entropy_{name}": float(values[-1]) for name, values in entropies.items()},

@@ -6,15 +6,17 @@ Notes reason that scores of variance d are large, so gradients must be large. Bu
 of the scores; they pass through the Jacobian of the softmax, which depends on the weights alone. It is bounded, and it
 approaches 0 when one weight approaches 1. Scores of standard deviation √d differ by so much that this is the rule: the
 softmax is saturated, and the query learns almost nothing (Vaswani et al. 2017, §3.2.1: "extremely small gradients").
-Two details. The median gradient falls exponentially in √d, the mean only as 1/√d: it comes from the few queries whose
-best two keys are nearly tied. And ∂score/∂q = k has norm √d without scaling, which enlarges the gradients of queries at
-middle widths, before saturation, and those of near ties at any width; their mean stays bounded, as √d · 1/√d = 1.
+The verdict is about the median query. Its gradient falls exponentially in √d; the mean over queries, which comes from
+the few whose best two keys are nearly tied, falls only as 1/√d. And ∂score/∂q = k has norm √d without scaling: it
+enlarges the gradients of queries at middle widths, before saturation, and those of near ties at any width. So the mean
+gradient of queries is larger without scaling than with it, but it stays bounded, as √d · 1/√d = 1: nothing explodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -35,6 +37,7 @@ class Saturation(Experiment):
     rule = "Holds if the median gradient of scores or queries without scaling is over 10 times that with it, at d."
     try_next = "seqwise lab run F7 --d 16: before the softmax saturates, the factor √d of the keys is still visible."
     seconds = 0.2
+    minimums: ClassVar = {"keys": 2}
 
     d: int = 1024
     """Largest width of queries and keys."""
@@ -83,20 +86,22 @@ class Saturation(Experiment):
             part: measured[f"median_grad_{part}_unscaled"] / measured[f"median_grad_{part}_scaled"]
             for part in ("scores", "queries")
         }
+        mean = measured["mean_grad_queries_unscaled"] / measured["mean_grad_queries_scaled"]
         return decide(
             max(ratios.values()) > 10,
             evidence=f"At d = {self.d} the median gradient without scaling is {ratios['scores']:.2g} times that with "
-            f"it for scores and {ratios['queries']:.2g} times for queries; the largest weight is "
-            f"{measured['largest_weight_unscaled']:.3g} on average, against {measured['largest_weight_scaled']:.3g}.",
-            instead="The softmax saturates as d grows, and the gradients through it vanish for almost every query.",
+            f"it for scores and {ratios['queries']:.2g} times for queries (the mean: {mean:.2g} times); the largest "
+            f"weight is {measured['largest_weight_unscaled']:.3g} on average, with scaling "
+            f"{measured['largest_weight_scaled']:.3g}.",
+            instead="Gradients through a softmax are bounded; as d grows it saturates, and most of them vanish.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
         names = {
             "scores, scaled (median)": "median_grad_scores_by_width_scaled",
             "scores, unscaled (median)": "median_grad_scores_by_width_unscaled",
-            "scores, unscaled (mean)": "mean_grad_scores_by_width_unscaled",
             "queries, unscaled (median)": "median_grad_queries_by_width_unscaled",
+            "queries, unscaled (mean)": "mean_grad_queries_by_width_unscaled",
         }
         gradients = LineChart(
             title="Gradient through the softmax against the width d, with and without 1/√d",
@@ -105,7 +110,7 @@ class Saturation(Experiment):
             y_label="gradient norm of a query",
             x_log=True,
             y_log=True,
-            note="Without scaling the median vanishes; the mean falls slowly, because of queries with near ties.",
+            note="Without scaling the medians vanish; the mean is kept up by the few queries with near ties.",
         )
         largest = LineChart(
             title=f"Largest of {self.keys} attention weights against the width d",

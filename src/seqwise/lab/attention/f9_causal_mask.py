@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ class CausalMask(Experiment):
     rule = "Holds if no bit of an output before the changed input differs, and without the mask most of them do."
     try_next = "seqwise lab run F9 --layers 6 --length 32: depth and length do not matter."
     seconds = 0.1
+    minimums: ClassVar = {"length": 2}
 
     length: int = 16
     """Number of positions."""

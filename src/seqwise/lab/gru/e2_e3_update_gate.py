@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -55,6 +56,8 @@ class UpdateGate(GRUPair):
     rule = "True of a convention if z near 0 changes the state by less than 5%; negated weights must exchange the two."
     try_next = "seqwise lab run E2 --near 0.3: a gate that is only roughly closed keeps the state only roughly."
     seconds = 0.1
+    minimums: ClassVar = {"near": 0.0}
+    maximums: ClassVar = {"near": 0.5}
 
     near: float = 0.01
     """Value of the gate that counts as near 0."""
@@ -96,10 +99,10 @@ class UpdateGate(GRUPair):
         return decide_condition(
             replaces < 0.05 and error < 1e-12,
             keeps < 0.05,
-            condition="z multiplies the candidate, as in Chung et al. 2014; in PyTorch and Keras z near 1 keeps it",
+            condition="z multiplies the candidate (Chung et al. 2014); in PyTorch and Keras z near 1 keeps the state",
             evidence=f"z = {self.near:g} changes the state by {replaces:.1%} where z replaces and by {keeps:.0%} where "
             f"z keeps; with the update gate's weights negated the two cells agree to {error:.1g}.",
-            instead=f"z = {self.near:g} keeps the state in neither convention."
+            instead=f"A gate of z = {self.near:g} keeps the state in neither convention."
             if error < 1e-12
             else "Negating the update gate's weights does not turn one convention into the other.",
         )
@@ -140,6 +143,8 @@ class RememberingGates(GRUPair):
     rule = "Holds if, where z replaces, more than half of the difference between two past states is left."
     try_next = "seqwise lab run E3 --near 0.2: gates that are less extreme mix past and input."
     seconds = 0.1
+    minimums: ClassVar = {"near": 0.0}
+    maximums: ClassVar = {"near": 0.5}
 
     near: float = 0.01
     """Distance of the gates from 0 and 1."""

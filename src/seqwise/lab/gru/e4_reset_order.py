@@ -7,7 +7,7 @@ U (r ⊙ h) weights what each unit contributes to all others; r ⊙ (U h) weight
 The two are equal if r is the same for all units, or if U is diagonal, and different otherwise: weights trained in one
 cell are wrong in the other. "After" is the faster one: the products with U_r, U_z and U_n all need only h, so one
 product with the stacked matrix computes them. "Before" has to wait for r, so U_n needs a product of its own after the
-others; the number of multiplications is the same.
+others (the cell of this package takes one product per gate); the number of multiplications is the same.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -35,6 +36,8 @@ class MergedGates(Experiment):
     rule = "Holds if the two agree to 1e-10 while the reset gate is 1, and the GRU's state has half as many numbers."
     try_next = "seqwise lab run E6 --reset 0.9: the reconstruction fails as soon as the reset gate differs from 1."
     seconds = 0.1
+    minimums: ClassVar = {"reset": 0.0}
+    maximums: ClassVar = {"reset": 1.0}
 
     units: int = 16
     """Units, and width of the input."""

@@ -4,9 +4,9 @@
     most likely:  y = argmax over sequences of Πₜ p(yₜ | y₁ … yₜ₋₁)
 
 The small decoder of this experiment has learned sentences of which half begin with "the". Greedy search begins with
-"the" too, but its probability is shared by ten sentences of 5 % each, and the search cannot take the choice back. Beam
-search keeps the k most likely prefixes (Sutskever et al. 2014, section 3.2) and finds "it rains" with 30 %, although
-its first word is less likely. Scoring every possible sentence shows that it is the most likely one here. In general no
+"the" too, but ten sentences of 5% each share that beginning, and the search cannot take the choice back. Beam search
+keeps the k most likely prefixes (Sutskever et al. 2014, section 3.2) and finds "it rains" with about 30%, although its
+first word is less likely. Scoring every possible sentence shows that it is the most likely one here. In general no
 finite beam guarantees that, and in translation the most likely sequence can be a bad one: it is often the empty
 sentence (Stahlberg & Byrne 2019).
 """
@@ -78,11 +78,11 @@ class GreedySearch(SentenceExperiment):
             evidence=f"{share:.0%} of the greedy tokens are the argmax of their step; “{measured['greedy_sentence']}” "
             f"has probability {greedy:.3f}, “{measured['beam_sentence']}” of beam search {beam:.3f}; the likeliest of "
             f"all sentences up to {MAX_WORDS} words is “{measured['likeliest_sentence']}”.",
-            instead="greedy search does not choose the argmax, or beam search finds no likelier sentence.",
+            instead="Greedy search does not choose the argmax, or beam search finds no likelier sentence.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
-        found = {measured["greedy_sentence"]: "greedy search", measured["beam_sentence"]: f"beam of {self.beam}"}
+        found = {measured["greedy_sentence"]: "greedy", measured["beam_sentence"]: "beam"}
         names, values = zip(*measured["top"], strict=True)
         return [
             Tree(

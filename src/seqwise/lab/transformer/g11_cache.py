@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -45,6 +45,7 @@ class KeyValueCaching(Experiment):
     rule = "Holds if log-probabilities agree to 10⁻¹⁰ and the last token needs at most a tenth of the operations."
     try_next = "seqwise lab run G11 --length 1024: with a cache attention over 1,024 keys becomes a visible cost."
     seconds = 1
+    minimums: ClassVar = {"length": 2}
 
     length: int = 256
     """Tokens of the text."""
@@ -91,9 +92,9 @@ class KeyValueCaching(Experiment):
         return decide(
             difference < 1e-10 and ratio > MIN_RATIO,
             evidence=f"Log-probabilities differ by at most {difference:.1g}; token {self.length:,} takes "
-            f"{measured['operations_without_cache']:,} operations without a cache and "
-            f"{measured['operations_with_cache']:,} with it, {ratio:.0f} times fewer.",
-            instead=f"the cache changes what the model predicts, or saves less than a factor of {MIN_RATIO}.",
+            f"{measured['operations_without_cache'] / 1e6:.3g} million operations without a cache and "
+            f"{measured['operations_with_cache'] / 1e6:.2g} million with it: a factor of {ratio:,.0f}.",
+            instead=f"The cache changes what the model predicts, or saves less than a factor of {MIN_RATIO}.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -121,10 +122,7 @@ class KeyValueCaching(Experiment):
 def count_operations(model: LanguageModel, call: Callable[[], Any]) -> int:
     """Returns the operations of a call. A live recording makes those inside the fused attention kernel visible."""
     counter = FlopCounterMode(display=False)
-    with (
-        warnings.catch_warnings(action="ignore"),
-        record(model, live=True, transform=lambda name, value: None),
-        counter,
-    ):
+    recording = record(model, live=True, transform=lambda name, value: None)
+    with warnings.catch_warnings(action="ignore"), recording, counter:
         call()
     return int(counter.get_total_flops())

@@ -94,7 +94,7 @@ class PermutationInvariance(Experiment):
             same < 1e-9,
             evidence=f"After a permutation of the inputs the outputs differ by up to {same:.2g} (relative) from those "
             f"before, by {permuted:.1g} from those before in the permuted order, and their mean by {pooled:.1g}.",
-            instead="self-attention is permutation-equivariant, f(P x) = P f(x); its outputs are permuted along with "
+            instead="Self-attention is permutation-equivariant, f(P x) = P f(x); its outputs are permuted along with "
             "the inputs, and only their mean (or another pooling) is invariant.",
         )
 

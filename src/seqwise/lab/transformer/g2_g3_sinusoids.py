@@ -5,9 +5,9 @@
     PE(p + k) = R(k) PE(p)                                 R(k): a rotation by ωᵢk in each pair of entries
 
 Each pair (sin ωᵢp, cos ωᵢp) is the hand of a clock with period 2π/ωᵢ. One clock nearly repeats: with ω = 1 after 44
-positions (7 rounds) and after 710 (113 rounds). Many clocks with periods from 6 to 63,000 positions never do together;
-the fast ones separate neighbours, the slow ones distant positions. The smallest of all five billion distances between
-100,000 codes needs no search over pairs, because the distance depends on the shift only.
+positions (7 rounds) and after 710 (113 rounds). Many clocks, with periods from 6 to 35,000 positions for D = 32, do not
+repeat together; the fast ones separate neighbours, the slow ones distant positions. The smallest of all five billion
+distances between 100,000 codes needs no search over pairs, because the distance depends on the shift only.
 
 The addition theorems of sine and cosine turn a clock's hand by a shift with one rotation, the same for all positions:
 this is why Vaswani et al. (2017, §3.5) expected that relative positions are easy to learn. A linear map fitted on some
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -41,6 +42,7 @@ class DistinctCodes(Experiment):
     rule = "Holds if all float32 codes differ and their smallest distance is over 10 × their rounding error."
     try_next = "seqwise lab run G2 --width 2: one frequency still gives distinct codes, but 710 positions apart barely."
     seconds = 0.5
+    minimums: ClassVar = {"positions": 2}
 
     positions: int = 100_000
     """Number of positions."""
@@ -74,10 +76,9 @@ class DistinctCodes(Experiment):
         shift, rounding = measured["shift_of_smallest_distance"], measured["largest_rounding_error"]
         return decide(
             distinct == self.positions and smallest > 10 * max(rounding, measured["error_of_distance_by_shift"]),
-            evidence=f"{distinct:,} of {self.positions:,} float32 codes are distinct; the smallest distance, "
-            f"{smallest:.3g} at a shift of {shift:,}, is {smallest / max(rounding, 1e-300):.2g} times the largest "
-            "rounding error.",
-            instead="some positions share a code, or differ by no more than the rounding of float32.",
+            evidence=f"{distinct:,} of {self.positions:,} float32 codes are distinct; the smallest distance is "
+            f"{smallest:.3g}, at a shift of {shift:,}, and the largest rounding error {rounding:.2g}.",
+            instead="Some positions share a code, or differ by no more than the rounding of float32.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -152,7 +153,7 @@ class ShiftIsLinear(Experiment):
             max(exact, fitted) < 1e-6,
             evidence=f"At unseen positions the rotation has a relative error of {exact:.1g}, the fitted map "
             f"{fitted:.1g}; for random codes a fitted map has {measured['error_for_random_codes']:.2g}.",
-            instead="no single matrix shifts the codes of all positions.",
+            instead="No single matrix shifts the codes of all positions.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

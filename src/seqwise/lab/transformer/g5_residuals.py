@@ -3,21 +3,22 @@
     hₗ₊₁ = hₗ + f(norm(hₗ))      ∂hₗ₊₁/∂hₗ = I + ∂f/∂hₗ      the identity passes the gradient on, whatever f does
     hₗ₊₁ = f(norm(hₗ))           ∂hₗ₊₁/∂hₗ = ∂f/∂hₗ          without: a product of Jacobians alone
 
-Textbooks draw the norm of the gradient, which vanishes without residuals. In a Transformer it does not: layer norm
-rescales the activations and with them the gradient, as batch norm does in the networks of He et al. (2016, section 4.1:
-plain networks have "healthy norms" of gradients). What vanishes is its content. Attention is an average over positions;
-without residuals repeated averages make all positions equal, doubly exponentially with depth (Dong et al. 2021). The
-gradient then adds up the errors of all positions and hands each of them the same sum.
+Textbooks draw the norm of the gradient, which vanishes without residuals. In a Transformer it falls, but does not
+vanish: layer norm rescales the activations and with them the gradient, as batch norm does in the networks of He et al.
+(2016, section 4.1: plain networks have "healthy norms" of gradients). What vanishes is its content. Attention is an
+average over positions; without residuals repeated averages make all positions equal, for attention alone doubly
+exponentially with depth (Dong et al. 2021). The gradient then is the same sum over all positions for each of them.
 
 Two errors at the outputs show it: a random one at each position, and the same with its mean over positions subtracted,
-so that only differences between positions are left. Residuals pass on both. Without them the first arrives with a
-similar norm, and nothing of the second. If the norms are removed as well, the first vanishes too.
+so that only differences between positions are left. Residuals pass on both. Without them about a hundredth of the first
+arrives, at 24 layers and at 48, and nothing of the second. If layer norm is removed as well, the first vanishes too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -52,6 +53,7 @@ class ResidualGradients(Experiment):
     rule = "True of an error if its gradient keeps over 10⁻⁴ of its norm with residuals, and less without."
     try_next = "seqwise lab run G5 --depth 1: a single layer needs no residuals, so the claim fails for both errors."
     seconds = 0.3
+    minimums: ClassVar = {"length": 2}
 
     depth: int = 24
     """Layers of the stack."""
@@ -92,21 +94,20 @@ class ResidualGradients(Experiment):
         return norms / norms[-1]
 
     def judge(self, measured: Measured) -> Verdict:
-        names = {
-            key: [f"gradient_at_input_{key}_{name}" for name in ("residuals", "no_residuals")]
+        shares = {
+            key: [measured[f"gradient_at_input_{key}_{name}"] for name in ("residuals", "no_residuals")]
             for key in ("whole_error", "differences")
         }
-        shares = {key: [measured[name] for name in pair] for key, pair in names.items()}
         total, differences = ((residual > VANISHED > without) for residual, without in shares.values())
         return decide_condition(
             differences,
             total,
-            condition="the gradient has to tell positions apart; layer norm keeps its norm without residuals too",
-            evidence=f"At the input of {self.depth} layers the gradient of differences between positions has "
-            f"{shares['differences'][0]:.2g} times its norm at the output with residuals, without them "
-            f"{shares['differences'][1]:.1g}; that of errors as a whole {shares['whole_error'][0]:.2g} and "
-            f"{shares['whole_error'][1]:.2g} (without norms {measured['gradient_at_input_whole_error_no_norms']:.1g}).",
-            instead="gradients reach the first layer with and without residuals, or in neither case.",
+            condition="the gradient has to tell positions apart; other gradients pass layer norm without residuals too",
+            evidence=f"Of the gradient of differences between positions, {shares['differences'][0]:.2g} times its norm "
+            f"at the output arrives at the input of {self.depth} layers with residuals, {shares['differences'][1]:.1g} "
+            f"without; of that of the whole error {shares['whole_error'][0]:.2g} and {shares['whole_error'][1]:.2g} "
+            f"(without layer norm {measured['gradient_at_input_whole_error_no_norms']:.1g}).",
+            instead="Gradients reach the first layer with and without residuals, or in neither case.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -6,10 +6,11 @@
 Both are in use, and with a few layers both train alike. In a deep post-norm stack the identity path of the residuals
 passes a norm in every layer: initial gradients are large near the output, and what tells positions apart shrinks from
 layer to layer. The first steps of Adam, which have the size of the learning rate whatever the gradient, then move the
-weights to where nothing is learned. A smaller learning rate or a warm-up over many steps avoids that; pre-norm keeps
-the identity path clear and needs neither (Xiong et al. 2020, sections 3.2 to 3.4).
+weights to where nothing is learned. Pre-norm keeps the identity path clear (Xiong et al. 2020, section 3).
 
-The task is as simple as can be: to output each input token. What fails here is training, not the model.
+The task is as simple as can be: to output each input token. What fails here is training, not the model. The learning
+rate decides at which depth it fails: at the 0.005 chosen here, post-norm stacks of 12 layers learn nothing, at 0.0005
+they learn as well as pre-norm ones. The usual remedy, a warm-up of the learning rate, is not measured here.
 """
 
 from __future__ import annotations
@@ -95,11 +96,11 @@ class NormPlacement(Experiment):
         return decide_condition(
             max(shallow) < limit,
             max(deep) < limit,
-            condition="the stack is shallow; a deep one trains without warm-up only with the norm before",
+            condition="the stack is shallow; at this learning rate a deep one trains only with the norm before",
             evidence=f"After {self.steps} steps without warm-up {self.shallow} layers have a loss of {shallow[0]:.3f} "
             f"with post-norm and {shallow[1]:.3f} with pre-norm; {self.deep} layers have {deep[0]:.3f} and "
             f"{deep[1]:.3f} (a uniform guess has {measured['uniform_guess']:.3f}).",
-            instead="even a shallow stack does not train with both placements.",
+            instead="Even a shallow stack does not train with both placements.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -110,7 +111,7 @@ class NormPlacement(Experiment):
                 Series(name="pre-norm", x=measured["layers"], y=measured["pre_norm"]),
             ],
             x_label="layers",
-            y_label="loss in nats",
+            y_label="loss (nats)",
             references=[Reference(axis="y", value=measured["uniform_guess"], label="uniform guess")],
             note="The task is to output the input tokens; deep post-norm stacks learn nothing in these steps.",
         )

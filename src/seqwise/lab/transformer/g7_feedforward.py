@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ class FeedForwardByPosition(Experiment):
     rule = "Holds if all blocks off the diagonal are exactly 0, and single positions give the same outputs to 10⁻¹²."
     try_next = "seqwise lab run G7 --activation gelu --length 20: the activation does not matter."
     seconds = 0.1
+    minimums: ClassVar = {"length": 2}
 
     length: int = 8
     """Positions of the sequence."""
@@ -80,7 +82,7 @@ class FeedForwardByPosition(Experiment):
             other == 0 and difference < 1e-12,
             evidence=f"The largest derivative of an output by another position is {other:.3g} (of attention, every one "
             f"is at least {attention:.2g}); positions passed one by one differ by {difference:.1g}.",
-            instead="the output at a position depends on other positions too.",
+            instead="The output at a position depends on other positions too.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

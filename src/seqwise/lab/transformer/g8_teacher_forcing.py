@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ class TeacherForcing(Experiment):
     rule = "Holds if one pass gives all losses to 10⁻¹⁰ and the gradient to a relative 10⁻¹⁰."
     try_next = "seqwise lab run G8 --positions rotary --length 60: the position encoding does not matter."
     seconds = 0.3
+    minimums: ClassVar = {"vocabulary": 2}
 
     length: int = 24
     """Tokens that are predicted."""
@@ -100,7 +102,7 @@ class TeacherForcing(Experiment):
             evidence=f"{measured['passes_at_once']} pass gives the losses of {measured['passes_step_by_step']} to "
             f"{losses:.1g} and their gradient to {gradient:.1g}; the mean is {measured['loss_at_once']:.4f} in both, "
             f"and {measured['loss_with_own_predictions']:.4f} if the model reads its own predictions.",
-            instead="a pass over the whole sequence gives another loss than its prefixes one by one.",
+            instead="A pass over the whole sequence gives another loss than its prefixes one by one.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -114,7 +116,7 @@ class TeacherForcing(Experiment):
             title="Loss of each token in teacher forcing and with own predictions",
             series=[Series(name=name, x=x, y=measured[key]) for name, key in names.items()],
             x_label="position of the predicted token",
-            y_label="loss in nats",
+            y_label="loss (nats)",
             note="The first two lines coincide. The model is untrained: its losses are those of random predictions.",
         )
         return [chart]

@@ -71,7 +71,7 @@ class GenerationLoop(SentenceExperiment):
             f"exactly the tokens they had chosen, and {ends:.0%} stopped by choosing ‹end›, after at most "
             f"{measured['longest_sentence']} words; with ‹end› forbidden, generation stops at "
             f"{measured['length_if_the_end_token_is_forbidden']} words, the maximum length.",
-            instead="some sentences start otherwise, read other tokens than their own, or do not stop at ‹end›.",
+            instead="Some sentences start otherwise, read other tokens than their own, or do not stop at ‹end›.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from seqwise.errors import UsageError, suggest
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.model import LanguageModel
+
+POSITIONS = ("sinusoidal", "learned", "rotary")
 
 
 def build_language_model(
@@ -22,6 +25,8 @@ def build_language_model(
 
     Its output weights are larger than usual, so that predictions depend visibly on the tokens before any training.
     """
+    if positions not in POSITIONS:
+        raise UsageError(f"there are no {positions!r} positions.", fix=suggest(positions, POSITIONS))
     settings = ResolvedSettings.model_validate(
         {
             "model": "transformer",

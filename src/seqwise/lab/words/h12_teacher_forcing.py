@@ -34,9 +34,7 @@ class TeacherForcing(Experiment):
     id = "H12"
     claim = "Teacher forcing trains faster and leaves a gap to free running."
     equation = "−log q(xₜ | x₁ … xₜ₋₁)  against  −log q(xₜ | x̂₁ … x̂ₜ₋₁)"
-    measurement = (
-        "The losses of a GRU trained in either mode for equally many steps, and the loss of the one trained by "
-    )
+    measurement = "Losses of a GRU trained in either mode for equally many steps, and the loss of the one trained by "
     measurement += "teacher forcing when it runs freely."
     rule = (
         "Holds if, in equally many steps, teacher forcing lowers its loss at least twice as far as free running does, "
@@ -44,6 +42,8 @@ class TeacherForcing(Experiment):
     rule += "and its model loses at least 0.2 nats more when it runs freely."
     try_next = "seqwise lab run H12 --noise 0.001: an almost perfect model makes no errors, so it has no gap."
     seconds = 2.5
+    minimums: ClassVar = {"noise": 0.0, "length": 4}
+    maximums: ClassVar = {"noise": 1.0}
     quick: ClassVar = {"steps": 80}
 
     modulus: int = 7
@@ -118,7 +118,7 @@ class TeacherForcing(Experiment):
             series=[Series(name=name, x=steps, y=losses) for name, losses in modes.items()],
             x_label="training step",
             y_label="loss in the mode of training (nats per token)",
-            note="Free running learns late: while the first predictions are wrong, later inputs are too.",
+            note="Free running hardly learns: while the first predictions are wrong, later inputs are too.",
         )
         gap = LineChart(
             title="Loss by position and input of the model trained with teacher forcing",

@@ -45,6 +45,7 @@ class CountingModel(Experiment):
     )
     try_next = "seqwise lab run H14 --steps 1000: a GRU that is trained longer comes nearer to the n-gram model."
     seconds = 4.0
+    minimums: ClassVar = {"characters": 2000}
     quick: ClassVar = {"steps": 80}
 
     order: int = 5

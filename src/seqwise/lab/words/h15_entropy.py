@@ -7,14 +7,15 @@ The exponent of a perplexity is the cross-entropy with the data. The entropy of 
 confident it is. The two agree if the model equals the distribution of the data; any other model has a larger
 cross-entropy (Gibbs' inequality). Here the data come from a Markov chain, and the models are its true transition
 probabilities at a softmax temperature: below 1 they become more confident and their entropy falls, yet perplexity
-rises, because tokens that do occur now have tiny probabilities. A model that is confident of the wrong tokens has the
-lowest entropy and the highest perplexity.
+rises, because tokens that do occur now have tiny probabilities. A model that is equally confident, but of the wrong
+tokens, has the same low entropy and by far the highest perplexity.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -35,9 +36,11 @@ class EntropyAndPerplexity(Experiment):
         "2^entropy of the predictions and perplexity on text of a Markov chain, for its true probabilities at "
     )
     measurement += "several temperatures and for a confident model that predicts wrong tokens."
-    rule = "Holds if 2^entropy is within 25 % of the perplexity for every model, however confident."
+    rule = "Holds if 2^entropy is within 25% of the perplexity for every model, however confident."
     try_next = "seqwise lab run H15 --sharpness 1: a chain closer to uniform; the curves still cross at temperature 1."
     seconds = 0.5
+    minimums: ClassVar = {"vocabulary": 2, "tokens": 100, "sharpness": 0.0}
+    maximums: ClassVar = {"sharpness": 20.0}
 
     vocabulary: int = 20
     """Tokens, which are also the states of the chain."""
@@ -90,7 +93,7 @@ class EntropyAndPerplexity(Experiment):
             is_true,
             evidence=f"The true model has 2^entropy {measured['two_to_entropy_true_model']:.3g} and perplexity "
             f"{measured['perplexity_true_model']:.3g}; a confident and wrong one has 2^entropy {wrong[1]:.3g} and "
-            f"perplexity {wrong[0]:.3g}.",
+            f"perplexity {float(f'{wrong[0]:.2g}'):,.0f}.",
             instead="Perplexity is 2 to the cross-entropy with the data; that is 2 to the model's own entropy if it "
             "predicts the true distribution, not in general.",
         )

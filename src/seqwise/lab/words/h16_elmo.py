@@ -28,9 +28,9 @@ from seqwise.layers import MultiHeadAttention
 from seqwise.page.figures import BarChart, Figure
 
 NAMES = {
-    "elmo": "two LSTM language models (ELMo), no attention",
-    "transformer": "Transformer, trained on masked words (BERT)",
-    "isolated": "Transformer whose positions attend to themselves only",
+    "elmo": "LSTMs, as in ELMo",
+    "transformer": "Transformer",
+    "isolated": "isolated positions",
 }
 
 
@@ -43,9 +43,11 @@ class WithoutAttention(Experiment):
         'The accuracy of assigning "bank" to the nearer sense, by the states of two LSTM language models without '
     )
     measurement += "attention, of a Transformer, and of a Transformer whose positions cannot attend to each other."
-    rule = "Holds if the LSTM language models, which have no attention layer, are right in less than 75 %."
+    rule = "Holds if the LSTM language models, which have no attention layer, are right in less than 75%."
     try_next = "seqwise lab run H16 --steps 20: after few steps the LSTM language models separate the senses already."
     seconds = 2.0
+    minimums: ClassVar = {"width": 2, "topic_share": 0.0, "occurrences": 20}
+    maximums: ClassVar = {"topic_share": 1.0}
     quick: ClassVar = {"steps": 60}
 
     steps: int = 150
@@ -86,7 +88,7 @@ class WithoutAttention(Experiment):
             elmo < 0.75,
             evidence=f"Two LSTM language models with {measured['attention_layers_elmo']} attention layers assign "
             f"{elmo:.0%} of the occurrences correctly, a Transformer {transformer:.0%}, and without attention between "
-            f"positions {isolated:.0%}, which is chance.",
+            f"positions {isolated:.0%}; chance is 50%.",
             instead="Recurrence gives contextual vectors too, as in ELMo; attention is their source in a Transformer.",
         )
 
@@ -96,6 +98,7 @@ class WithoutAttention(Experiment):
             names=list(NAMES.values()),
             values=np.array([measured[f"separation_{name}"] for name in NAMES]),
             value_label="share of the occurrences assigned to the right sense (0.5: chance)",
-            note="What a contextual vector needs is a path from the other words: recurrence or attention.",
+            note="Isolated positions: a Transformer in which each attends to itself alone. A contextual vector needs a "
+            "path from the other words, by recurrence or attention.",
         )
         return [chart]

@@ -6,8 +6,10 @@ Analogies are usually scored with a rule that is easy to miss: a, b and c may no
 Linzen 2016; Rogers, Drozd and Li 2017). In a generated language each word occurs with contexts of its role (royal), of
 its gender, of its own and of all words; each role has a neutral word too (monarch). Gender shows in few contexts, so
 woman − man is short, and king − man + woman is still nearest to king. If the three words are excluded, queen is the
-answer most of the time, but so it is for a method that does no arithmetic and takes the nearest word to king: much of
-the score comes from the exclusion. If gender shows in many contexts, the arithmetic works by itself.
+answer in 75 to 97% of the analogies (four seeds). But a method that does no arithmetic and takes the nearest word to
+king reaches 54 to 96%: much of the score comes from the exclusion. If gender shows in many contexts, the arithmetic
+works by itself. The shares of the contexts are chosen to show this: with 10% for gender the exclusion decides, with 20%
+it does not matter. In real text such shares differ from one relation to the next.
 """
 
 from __future__ import annotations
@@ -36,9 +38,11 @@ class Analogies(Experiment):
     measurement = "Accuracy on 264 analogies between 12 roles of a generated language, with and without excluding the "
     measurement += "query words, and of taking the nearest word to c without arithmetic."
     rule = "True if more than half of the analogies are answered correctly; tested with and without the exclusion."
-    try_next = "seqwise lab run H4 --gender 0.2: gender in 20 % of the contexts; then no exclusion is needed."
+    try_next = "seqwise lab run H4 --gender 0.2: gender in 20% of the contexts; then no exclusion is needed."
     seconds = 2.5
-    quick: ClassVar = {"languages": 1, "sweep": 3}
+    minimums: ClassVar = {"gender": 0.01, "idiosyncrasy": 0.0, "sweep": 3}
+    maximums: ClassVar = {"gender": 0.5, "idiosyncrasy": 0.5}
+    quick: ClassVar = {"languages": 1}
 
     gender: float = 0.1
     """Share of the context words that depend on the gender of a word."""
@@ -49,12 +53,12 @@ class Analogies(Experiment):
     languages: int = 2
     """Languages over which the accuracies are averaged."""
     sweep: int = 4
-    """Shares of gender in the figure, each twice the one before, starting at 1/4 of `gender`; at least 3."""
+    """Shares of gender in the figure, each twice the one before, starting at 1/4 of `gender`."""
     dim: int = 40
     """Dimension of the vectors."""
 
     def measure(self) -> Measured:
-        shares = self.gender / 4 * 2.0 ** np.arange(max(3, self.sweep))  # the third is `gender` itself
+        shares = self.gender / 4 * 2.0 ** np.arange(self.sweep)  # the third is `gender` itself
         scores = {(share, 0): self.score_language(share, 0) for share in shares}
         scores |= {(self.gender, n): self.score_language(self.gender, n) for n in range(1, self.languages)}
         deciding = np.mean([scores[key] for key in scores if np.isclose(key[0], self.gender)], axis=0)

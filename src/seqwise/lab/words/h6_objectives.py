@@ -3,12 +3,11 @@
     skip-gram    −Σ_{(c, w)} log softmax(U x_c)_w                             pairs (c, w) of neighbours in the text
     GloVe        Σ_{ij} f(X_ij) (w_i·w̃_j + b_i + b̃_j − log X_ij)²            X_ij: how often i and j are neighbours
 
-CBOW and skip-gram hide a word and predict it from its neighbours: their loss is a negative log likelihood. No such loss
-falls below the conditional entropy H(word | neighbour) of the text, and a perfect model reaches just this. GloVe
-(Pennington, Socher and Manning 2014, equation 8) hides nothing. It counts all pairs first and fits the logarithms of
-the counts by weighted least squares, so its loss falls to zero if the dimension allows. A second test: the text is
-repeated twice. A word is then exactly as predictable as before, and what skip-gram should learn is the same; all counts
-double, and the scores that GloVe fits rise by log 2 ≈ 0.69.
+CBOW and skip-gram predict a word from its neighbours, or from one of them: their loss is a negative log likelihood. No
+such loss falls below the conditional entropy H(word | neighbour) of the text, and a perfect model reaches just this.
+GloVe (Pennington, Socher and Manning 2014, equation 8) hides nothing. It counts all pairs first and fits the logarithms
+of the counts by weighted least squares, so its loss falls to zero if the dimension allows. A second test: the text is
+repeated twice. A word is as predictable as before; all counts double, and GloVe's scores rise by log 2 ≈ 0.69.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,9 +34,10 @@ class Objectives(Experiment):
     equation = "L = −Σ log p(word | neighbour), in both"
     measurement = "The losses of skip-gram (full softmax) and GloVe on the same pairs of neighbours, over the epochs; "
     measurement += "and how GloVe's scores w_i·w̃_j + b_i + b̃_j change if the text is repeated twice."
-    rule = "Holds if both losses end within 10 % of H(word | neighbour), the minimum of any loss that predicts a word."
+    rule = "Holds if both losses end within 10% of H(word | neighbour), the minimum of any loss that predicts a word."
     try_next = "seqwise lab run H6 --dim 1: vectors too small for the counts; GloVe's loss no longer falls to zero."
     seconds = 0.4
+    minimums: ClassVar = {"vocabulary": 2, "words": 10, "learning_rate": 1e-06}
 
     vocabulary: int = 12
     """Words of the language, which is a random Markov chain."""
@@ -113,7 +113,7 @@ class Objectives(Experiment):
             evidence=f"H(word | neighbour) is {entropy:.3g} nats. Skip-gram ends at {skipgram:.3g} nats, GloVe at "
             f"{glove:.2g}, its squared error of log counts; repeating the text raises GloVe's scores by "
             f"{measured['rise_of_glove_scores_if_repeated']:.2f}.",
-            instead="word2vec predicts a hidden word; GloVe fits logarithms of co-occurrence counts by least squares.",
+            instead="Skip-gram and CBOW predict a word; GloVe fits logarithms of pair counts by least squares.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -123,7 +123,7 @@ class Objectives(Experiment):
             title="Losses of skip-gram and GloVe on the same text",
             series=[Series(name=name, x=epochs, y=measured[key]) for name, key in names.items()],
             x_label="epoch",
-            y_label="mean loss per pair (nats, or squared log count)",
+            y_label="mean loss per pair",
             references=[Reference(axis="y", value=measured["conditional_entropy"], label="H(word | neighbour)")],
             note="A loss that predicts a word cannot fall below the entropy of that word; GloVe's falls towards zero.",
         )

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,8 +37,9 @@ class PerplexityBases(Experiment):
         "Perplexity in three forms, of n-gram models of rising order on a built-in text and of a uniform model."
     )
     rule = "Holds if the three forms agree to a relative error of 1e-9 for every model, and the uniform one scores V."
-    try_next = "seqwise lab run H8 --order 6: longer histories lower the perplexity further, then no longer."
+    try_next = "seqwise lab run H8 --order 8: each further character of history lowers the perplexity less."
     seconds = 0.6
+    minimums: ClassVar = {"characters": 2000}
 
     order: int = 4
     """Order of the largest n-gram model: it reads order − 1 characters of history."""
@@ -102,9 +104,11 @@ class PerplexityAsOptions(Experiment):
     equation = "perplexity = exp(mean of Hₜ);  Hₜ = log k if the model chooses among k equal options"
     measurement = "Perplexity and number of options (tokens at least half as likely as the likeliest, on average) of "
     measurement += "models that know the true distribution: uniform, skewed, and certain at some positions."
-    rule = "True of a model if perplexity is within 10 % of its options; tested for uniform and other distributions."
+    rule = "True of a model if perplexity is within 10% of its options; tested for uniform and other distributions."
     try_next = "seqwise lab run H9 --certain 0.9: the model has one option at most positions, or all; never between."
     seconds = 0.1
+    minimums: ClassVar = {"certain": 0.0, "confidence": 0.0}
+    maximums: ClassVar = {"certain": 1.0, "confidence": 1.0}
 
     options: int = 100
     """Tokens among which the uniform model chooses; the vocabulary is ten times as large."""
@@ -146,15 +150,12 @@ class PerplexityAsOptions(Experiment):
             for name in ("uniform", "skewed", "mixed")
         }
         is_true = {name: abs(ratio - 1) < 0.1 for name, ratio in ratios.items()}
-        texts = [
-            f"{measured[f'perplexity_{n}']:.3g} for {measured[f'options_{n}']:.3g} options on average ({n})"
-            for n in ratios
-        ]
+        texts = [f"{measured[f'perplexity_{n}']:.3g} and {measured[f'options_{n}']:.3g} ({n})" for n in ratios]
         return decide_condition(
             is_true["uniform"],
             is_true["skewed"] and is_true["mixed"],
             condition="all positions have equally many options and all options are equally likely",
-            evidence=f"Perplexities are {', '.join(texts)}.",
+            evidence=f"Perplexity and mean number of options are {', '.join(texts)}.",
             instead="Not even a uniform distribution over k tokens has perplexity k.",
         )
 
