@@ -6,7 +6,7 @@ This module knows nothing of models.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,13 +113,6 @@ def generate_topic_sentences(
         words = [f"c{word}" for word in np.searchsorted(cumulative[noun], values)]
         texts.append(" ".join([*words[: length // 2], name, *words[length // 2 :]]))
     return TopicLanguage(texts, contexts)
-
-
-def check_words(vectors: Iterable[str], words: Iterable[str]) -> None:
-    """Raises an error if a word has no vector, because it did not occur in the sentences."""
-    if missing := sorted({*words} - {*vectors}):
-        fix = "Pass a larger --sentences or a smaller --nouns."
-        raise UsageError(f"{len(missing)} nouns never occur, such as {missing[0]!r}.", fix=fix)
 
 
 def normalize_rows(matrix: np.ndarray) -> np.ndarray:

@@ -20,7 +20,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from seqwise.errors import UsageError
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
 from seqwise.page.figures import Figure, LineChart, Series
 from seqwise.vectors.settings import VectorSettings
@@ -52,8 +51,6 @@ class SoftmaxCost(Experiment):
     """Words of the text whose training is timed."""
 
     def measure(self) -> Measured:
-        if self.largest < 160:
-            raise UsageError(f"largest: expected at least 160 words; received {self.largest}.")
         sizes = np.array([self.largest // 2**k for k in (4, 3, 2, 1, 0)])
         rows = {loss: np.array([self.count_rows(loss, int(size)) for size in sizes]) for loss in LOSSES}
         times = {loss: np.array([self.measure_time(loss, int(size)) for size in sizes]) for loss in LOSSES}
