@@ -95,7 +95,7 @@ class Experiment(ABC):
             default = 0 if each.name == "seed" else 1 if isinstance(value, int) else -math.inf
             minimum = self.minimums.get(each.name, default)
             if not math.isfinite(value) or value < minimum:
-                expected = "a finite number" if minimum == -math.inf else f"at least {minimum:g}"
+                expected = f"at least {minimum:g}" if math.isfinite(value) else "a finite number"
                 raise UsageError(f"{self.id}, {each.name}: expected {expected}; received {value}.")
 
     @abstractmethod
