@@ -106,8 +106,8 @@ class Padding(Experiment):
             names=[f"{label}, {case}" for label in NAMES.values() for case in ("masked", "unmasked")],
             values=np.array([measured[f"difference_{case}_{key}"] for key in NAMES for case in ("masked", "unmasked")]),
             value_label="largest absolute change",
-            note="Final state of a GRU; outputs of a bidirectional GRU, a Transformer encoder and a causal one, which needs no "
-            "mask: padding comes after all of its outputs.",
+            note="Final state of a GRU; outputs of a bidirectional GRU, of a Transformer encoder and of a causal one, "
+            "which needs no mask because padding comes after all of its outputs.",
         )
         positions = np.arange(1, self.length + 1)
         lines = LineChart(

@@ -66,8 +66,7 @@ class OneToOne(Experiment):
             feedforward < 1e-9 and recurrent > 0.01,
             evidence=f"For equal inputs at different times the outputs of the feed-forward network differ by at most "
             f"{feedforward:.1g}, those of the recurrent one by up to {recurrent:.2g}.",
-            instead="The outputs of the feed-forward network depend on more than the present input, or those of the recurrent "
-            "network on nothing else.",
+            instead="The feed-forward network reads more than the present input, or the recurrent one nothing else.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
