@@ -106,6 +106,6 @@ class SharedMatrix(Experiment):
             y_label="relative length (median, quartiles)",
             y_log=True,
             references=[Reference(axis="y", value=1.0, label="length 1")],
-            note="At gain 1 only the shared matrix drifts away; at another gain both roughly follow gⁿ.",
+            note="At gain 1 the shared matrix drifts much further; at another gain both roughly follow gⁿ.",
         )
         return [chart]
