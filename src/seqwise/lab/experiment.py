@@ -99,7 +99,7 @@ class Experiment(ABC):
             if not math.isfinite(value) or not minimum <= value <= maximum:
                 limits = [f"at least {minimum:g}"] if minimum > -math.inf else []
                 limits += [f"at most {maximum:g}"] if maximum < math.inf else []
-                expected = " and ".join(limits) or "a finite number"
+                expected = " and ".join(limits) if math.isfinite(value) else "a finite number"
                 raise UsageError(f"{self.id}, {each.name}: expected {expected}; received {value}.")
 
     @abstractmethod

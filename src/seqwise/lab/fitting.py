@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from seqwise.budget import Budget
 from seqwise.data.batch import Batch
+from seqwise.errors import UsageError
 from seqwise.losses import Loss
 from seqwise.resolved_settings import ResolvedTrainingSettings
 from seqwise.training.loop import Trainer
@@ -82,6 +83,8 @@ def fit(
     warmup: share of the steps in which the learning rate rises from 0
     target: stop early once the mean loss of the last `TARGET_WINDOW` steps is below it
     """
+    if steps < 1:
+        raise UsageError(f"expected at least 1 training step; received {steps}.")
     settings = ResolvedTrainingSettings(
         learning_rate=learning_rate,
         optimizer="adamw",

@@ -144,7 +144,7 @@ class AttentionModel(nn.Module):
 @torch.no_grad()
 def open_gates_(cell: Cell, steps: int) -> Cell:
     """Sets the biases of a gated cell so that its units keep their state for 1 to `steps` steps ("chrono
-    initialisation", Tallec & Ollivier 2018, eq. 16): forget bias log u, input bias −log u; in a GRU update bias log u.
+    initialisation", Tallec & Ollivier 2018): forget bias log u, input bias −log u; in a GRU update bias log u.
     """
     bias = torch.log(1 + torch.rand(cell.units) * max(1, steps - 2))
     if isinstance(cell, LSTMCell):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -37,6 +38,7 @@ class Saturation(Experiment):
     )
     try_next = "seqwise lab run C11 --largest 12: single precision stops at exactly 0, double precision does not."
     seconds = 0.1
+    minimums: ClassVar = {"largest": 4.0}
 
     largest: float = 10.0
     """Largest absolute pre-activation."""

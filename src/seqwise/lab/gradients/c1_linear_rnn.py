@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -39,6 +40,7 @@ class LinearRNN(Experiment):
     )
     try_next = "seqwise lab run C1 --scale 1.1: the same formula, and now the first input dominates the state."
     seconds = 0.1
+    minimums: ClassVar = {"scale": 0.01, "change": 0.01}
 
     units: int = 8
     """Hidden units."""
@@ -96,8 +98,8 @@ class LinearRNN(Experiment):
         change = measured["relative_error_of_a_large_change"]
         return decide(
             linear < 1e-10 and change < 1e-10,
-            evidence=f"Relative error {linear:.1g} in the linear RNN over {self.steps} steps, {change:.1g} for a "
-            f"change of x_1 by {self.change:g}; with tanh it is {tanh:.2g}.",
+            evidence=f"The formula has a relative error of {linear:.1g} in the linear RNN over {self.steps} steps, and "
+            f"{change:.1g} for a change of x_1 by {self.change:g}; with tanh the error is {tanh:.2g}.",
             instead="The derivative by the first input is not W^(t−1) W_x.",
         )
 

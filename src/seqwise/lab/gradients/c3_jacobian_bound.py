@@ -4,7 +4,7 @@
 
 The norm of a product is at most the product of the norms. ‖W‖ is the largest singular value, not the largest
 |eigenvalue|, and ‖D‖ the largest derivative of any unit, at most 1. It follows that ‖W‖ < 1 is sufficient for vanishing
-gradients, and ‖W‖ > 1 necessary, but not sufficient, for exploding ones (Pascanu et al. 2013, section 2.2). The bound
+gradients, and ‖W‖ > 1 necessary, but not sufficient, for exploding ones (Pascanu et al. 2013, section 2). The bound
 is loose in two ways: only a unit near zero has derivative 1, and the direction that one factor stretches most is
 rarely the one that the next stretches most.
 """
@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seqwise.errors import UsageError
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
 from seqwise.lab.fitting import make_generator
 from seqwise.layers import RNNCell
@@ -37,6 +39,7 @@ class JacobianBound(Experiment):
     rule = "Holds if no product of any length exceeds its bound by more than rounding (a factor of 1 + 1e-9)."
     try_next = "seqwise lab run C3 --input-scale 3: inputs that saturate the units, and the bound is far too high."
     seconds = 0.3
+    minimums: ClassVar = {"input_scale": 0.0}
 
     units: int = 16
     """Hidden units."""
@@ -48,6 +51,8 @@ class JacobianBound(Experiment):
     """Values of ‖W‖, the largest singular value of the recurrent matrix."""
 
     def measure(self) -> Measured:
+        if min(self.norms) <= 0:
+            raise UsageError(f"expected positive norms; received {min(self.norms):g}.")
         products, bounds = [], []
         for norm in self.norms:
             trajectory = self.build_trajectory(norm)
@@ -82,12 +87,13 @@ class JacobianBound(Experiment):
         return float(torch.linalg.matrix_norm(weight, ord=2))
 
     def judge(self, measured: Measured) -> Verdict:
-        ratio = measured["largest_ratio_to_bound"]
+        ratio, last = measured["largest_ratio_to_bound"], measured["median_ratio_at_the_last_step"]
+        orders = abs(np.log10(max(last, 1e-300)))
         return decide(
             ratio <= 1 + 1e-9,
             evidence=f"The largest ratio of a product to its bound is {ratio:.3g}, among {len(self.norms)} matrices "
-            f"and lengths up to {self.steps}; at the last step the median ratio is "
-            f"{measured['median_ratio_at_the_last_step']:.2g}.",
+            f"and lengths up to {self.steps}; at the last step the median product is {orders:.0f} orders of magnitude "
+            f"below its bound.",
             instead="A product of Jacobians can be larger than this bound.",
         )
 

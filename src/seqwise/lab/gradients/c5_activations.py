@@ -5,16 +5,16 @@
 One step of an RNN multiplies a gradient by W and by the derivative of each unit. A sigmoid passes at most a quarter, so
 with an orthogonal W the gradient loses at least a factor of 4 per step. Tanh passes nearly all of it while its units
 are near zero. ReLU passes all of it where a unit is active: nothing bounds the state or the gradient once W is large
-enough, and both grow without limit (Pascanu et al. 2013, section 2.2; Le et al. 2015). The gradient of tanh can grow
-too, but its state stays within ±1.
-"Saturates first" is true in that sense only. Since tanh(a) = 2σ(2a) − 1, a tanh needs half the input of a sigmoid to
-lose the same share of its own largest derivative: measured by its input, tanh saturates first.
+enough, and both grow without limit (Pascanu et al. 2013, section 2; Le et al. 2015). The gradient of tanh can grow
+too, but not its state. "Saturates first" is true in this sense only. Since tanh(a) = 2σ(2a) − 1, a tanh needs half the
+input of a sigmoid to lose the same share of its own largest derivative: measured by its input, tanh saturates first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -45,6 +45,7 @@ class Activations(Experiment):
     )
     try_next = "seqwise lab run C5 --input-scale 2: saturated tanh units, and the distance to sigmoid shrinks."
     seconds = 0.5
+    minimums: ClassVar = {"steps": 2, "input_scale": 0.01}
 
     units: int = 32
     """Hidden units."""
@@ -119,10 +120,9 @@ class Activations(Experiment):
             references=[Reference(axis="y", value=1.0, label="steady")],
             note="Below 1 the gradient vanishes exponentially, above 1 it explodes.",
         )
-        x, keys = measured["inputs"], {NAMES[name]: f"derivatives_{name}" for name in NAMES}
         derivatives = LineChart(
             title="Derivative of three activation functions",
-            series=[Series(name=label, x=x, y=measured[key]) for label, key in keys.items()],
+            series=[Series(name=NAMES[key], x=measured["inputs"], y=measured[f"derivatives_{key}"]) for key in NAMES],
             x_label="input a",
             y_label="derivative",
             note="Sigmoid is lower but wider: tanh loses its derivative at half the input.",

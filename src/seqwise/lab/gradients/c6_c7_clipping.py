@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -63,6 +64,7 @@ class ClippingDirection(Clipping):
     )
     try_next = "seqwise lab run C6 --smallest 0.0001: clipping by value approaches the sign of the gradient."
     seconds = 0.1
+    minimums: ClassVar = {"smallest": 1e-9}
 
     smallest: float = 0.01
     """Smallest threshold, as a fraction of the norm or of the largest entry."""
@@ -134,6 +136,7 @@ class ClippingSmallGradients(Clipping):
     rule = "Holds if clipping enlarges the smallest of the gradients by at least 1 %."
     try_next = "seqwise lab run C7 --threshold 0.001: a lower threshold only makes more gradients smaller."
     seconds = 0.2
+    minimums: ClassVar = {"threshold": 0.0}
 
     threshold: float = 1.0
     """The threshold θ of clipping, for the norm and for each entry."""

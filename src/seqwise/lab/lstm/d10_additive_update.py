@@ -9,7 +9,8 @@ product start at c = 1. The product with the content i ⊙ g, whose magnitude is
 within a few steps. The product with 1 + i ⊙ g is multiplicative as well, but its factors are near 1, and it remembers
 as well as the LSTM; log c is then a sum. So what makes the highway is a derivative near 1 at every step. Addition is
 the simplest way to get it, since it leaves f as the only factor, and f itself is a multiplication: with f far from 1
-the additive update vanishes too (D6).
+the additive update vanishes too (D6). This shows at recall over 20 steps with forget gates that start at σ(3) = 0.95;
+over 2 steps all three learn, and with a forget bias near 0 the sum is the slower of the two that learn.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class AdditiveUpdate(Experiment):
     equation = "c_t = f ⊙ c_(t−1) + i ⊙ g  against  c_t = f ⊙ c_(t−1) ⊙ (i ⊙ g)  and  f ⊙ c_(t−1) ⊙ (1 + i ⊙ g)"
     measurement = "∂c_T/∂c_k before training, and the error of recalling the first value of a sequence after training."
     rule = "A cell has a highway if its error is below 30% of guessing's; the sum must have one, the products none."
-    try_next = "seqwise lab run D10 --forget-bias 0.1: f begins near ½. Which of the cells still learn?"
+    try_next = "seqwise lab run D10 --forget-bias 0.1: f begins near ½, and now the sum learns more slowly as well."
     seconds = 2
     quick: ClassVar = {"length": 15, "steps": 100}
 
@@ -108,10 +109,9 @@ class AdditiveUpdate(Experiment):
         return decide_condition(
             is_highway["sum"] and not is_highway["product"],
             is_highway["sum"] and not is_highway["product_near_1"],
-            condition="the factors of the multiplicative update are far from 1; a product with factors near 1 is a "
-            "highway too",
-            evidence="Error relative to guessing, and gradient over all steps before training: "
-            + "; ".join(f"{NAMES[name]} {errors[name]:.2g}, {measured[f'gradient_{name}']:.2g}" for name in CELLS)
+            condition="the factors of the product are far from 1; a product with factors near 1 is a highway too",
+            evidence="Error relative to guessing (and gradient over all steps before training): "
+            + "; ".join(f"{NAMES[name]}: {errors[name]:.2g} ({measured[f'gradient_{name}']:.2g})" for name in CELLS)
             + ".",
             instead="The additive update is not what makes the difference on this task.",
         )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -32,6 +33,8 @@ GATES = ("input", "forget", "output")
 @dataclass(frozen=True, kw_only=True)
 class RandomGates(Experiment):
     """Gates of LSTM cells with random weights on random inputs."""
+
+    minimums: ClassVar = {"scale": 0.0}
 
     units: int = 16
     """Units of each cell."""
@@ -59,7 +62,7 @@ class GateRange(RandomGates):
     equation = "0 < σ(a) < 1 for every real a"
     measurement = "The smallest and the largest gate of LSTM cells with random weights over random inputs."
     rule = "Holds if every gate of every cell, unit and step is strictly between 0 and 1."
-    try_next = "seqwise lab run D1 --scale 100: preactivations become so large that σ rounds to exactly 1."
+    try_next = "seqwise lab run D1 --scale 100: pre-activations become so large that σ rounds to exactly 1."
     seconds = 0.2
 
     def measure(self) -> Measured:
@@ -77,11 +80,11 @@ class GateRange(RandomGates):
 
     def judge(self, measured: Measured) -> Verdict:
         low, gap = measured["smallest_gate"], measured["one_minus_largest_gate"]
-        rounded = "In floating point the interval is closed: a saturated gate rounds to exactly 0 or 1."
+        rounded = "In floating point a saturated gate rounds to exactly 0 or 1; it is still not negative."
         return decide(
             low > 0 and gap > 0,
-            evidence=f"{measured['gates']:,} gates lie between {low:.3g} and 1 − {gap:.3g}; candidates, which are "
-            f"tanh, reach {measured['smallest_candidate']:.3g}.",
+            evidence=f"{measured['gates']:,} gates lie between {low:.2g} and 1 − {gap:.2g}; candidates, which are "
+            f"tanh, go down to {measured['smallest_candidate']:.3g}.",
             instead=rounded if low >= 0 and gap >= 0 else "Some gates are negative or exceed 1.",
         )
 
@@ -137,9 +140,9 @@ class GateSums(RandomGates):
     def judge(self, measured: Measured) -> Verdict:
         return decide(
             min(measured["error_over_units"], measured["error_over_gates"]) < 1e-3,
-            evidence=f"The forget gate sums to {measured['smallest_sum_forget']:.3g} … "
-            f"{measured['largest_sum_forget']:.3g} over {self.units} units, i + f + o of one unit to "
-            f"{measured['smallest_sum_unit']:.3g} … {measured['largest_sum_unit']:.3g}.",
+            evidence=f"The forget gate sums to between {measured['smallest_sum_forget']:.3g} and "
+            f"{measured['largest_sum_forget']:.3g} over {self.units} units, i + f + o of one unit to between "
+            f"{measured['smallest_sum_unit']:.2g} and {measured['largest_sum_unit']:.3g}.",
             instead="Each gate value is a separate fraction in (0, 1), one per unit; nothing makes them sum to 1.",
         )
 
@@ -152,6 +155,6 @@ class GateSums(RandomGates):
                 low=measured["smallest_sums"],
                 high=measured["largest_sums"],
                 value_label="sum (mean; the interval is the range)",
-                note="A probability distribution sums to 1, as a softmax of the same preactivations does.",
+                note="A probability distribution sums to 1, as a softmax of the same pre-activations does.",
             )
         ]

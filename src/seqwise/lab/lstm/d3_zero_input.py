@@ -4,9 +4,9 @@
 
 With x_t = 0 the products W x_t disappear, but U h_(t−1) + b remain: gates and candidate still have values, so the cell
 forgets by f < 1, writes i ⊙ g and exposes it through o. "No input" therefore means one more step of the network's own
-dynamics, not a pause. For h_t = h_(t−1) the cell would need f = 1, i = 0 and an output gate that repeats itself. This
-is why padding with zeros is not enough: a mask has to skip the padded steps, as the layers of this package do when
-they are called with lengths.
+dynamics, not a pause. h would stay, for example, with f = 1, i = 0 and an output gate that repeats itself. This is why
+padding with zeros is not enough: a mask has to skip the padded steps, as the layers of this package do when they are
+called with lengths.
 """
 
 from __future__ import annotations

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, tanh
 from torch.autograd.functional import jacobian
 
-from seqwise.errors import UsageError
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide_condition
 from seqwise.lab.lstm.unroll import step, unroll
 from seqwise.layers import LSTMCell
@@ -37,6 +37,7 @@ class CellDerivative(Experiment):
     rule = "True of a derivative if it differs from diag(f_t) by less than 1% of the norm of f_t."
     try_next = "seqwise lab run D5 --recurrent-scale 0.01: with small recurrent matrices the two are nearly equal."
     seconds = 0.1
+    minimums: ClassVar = {"steps": 2, "recurrent_scale": 0.0}
 
     units: int = 12
     """Units of the cell."""
@@ -46,8 +47,6 @@ class CellDerivative(Experiment):
     """Factor of the orthogonal recurrent matrices U; small ones weaken the paths through the gates."""
 
     def measure(self) -> Measured:
-        if self.steps < 2:
-            raise UsageError(f"expected at least 2 steps, received {self.steps}.")
         cell = LSTMCell(self.units, self.units).double().requires_grad_(False)
         cell.weight_hidden.mul_(self.recurrent_scale)
         x = torch.randn(1, self.steps, self.units, dtype=torch.float64)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ class IdentityCell(Experiment):
     rule = "True of a cell if ∂c_T/∂c_0 differs from the identity by less than half the identity's norm."
     try_next = "seqwise lab run D6 --forget-bias 3: f = 0.95, and 0.95²⁰⁰ is far from 1 although f is near 1."
     seconds = 0.3
+    minimums: ClassVar = {"closure": 0.0}
 
     units: int = 8
     """Units of the cell."""
@@ -84,9 +86,9 @@ class IdentityCell(Experiment):
             opened < 0.5,
             condition="the input gate is near 0 too; if it is open, the gradient survives but the cell is no identity",
             evidence=f"Over {self.steps} steps with f near 1, ∂c_T/∂c_0 differs from the identity by {closed:.2g} with "
-            f"a closed and by {opened:.3g} with an open input gate, in units of its norm; its norm is "
-            f"{measured['norm_closed']:.2g} and {measured['norm_open']:.3g}. With f = σ(1) it is "
-            f"{measured['norm_initial']:.1g}.",
+            f"a closed and by {opened:.2g} with an open input gate, relative to the identity's norm; its own norm "
+            f"is {measured['norm_closed']:.2g} and {measured['norm_open']:.2g}. With f = σ(1) it is "
+            f"{measured['norm_initial']:.0e}.",
             instead="Over this many steps the derivative is far from that of an identity although f is near 1.",
         )
 

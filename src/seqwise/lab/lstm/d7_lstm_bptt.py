@@ -4,7 +4,7 @@ Forward, for t = 1 … T:
 
     i, f, o = σ(W x_t + U h_(t−1) + b),   g = tanh(…),   c_t = f ⊙ c_(t−1) + i ⊙ g,   h_t = o ⊙ tanh(c_t)
 
-Backward, for t = T … 1. δ is the derivative of J with respect to a value; δa_g belongs to g's preactivation a_g:
+Backward, for t = T … 1. δ is the derivative of J with respect to a value; δa_g belongs to g's pre-activation a_g:
 
     δh_t = ∂J/∂h_t + Uᵀ δa_(t+1)                                  the loss at t, and all four gates of step t + 1
     δc_t = δh_t ⊙ o_t ⊙ (1 − tanh²(c_t)) + δc_(t+1) ⊙ f_(t+1)     through h_t, and the direct path from c_(t+1)
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -70,6 +71,7 @@ class BackpropagationByHand(Experiment):
     rule = "Holds if they agree to a relative error of 1e-10 in W, U and b of every gate, with a loss at every step."
     try_next = "seqwise lab run D7 --steps 200: the formula stays exact; see which steps contribute to the sum."
     seconds = 0.1
+    minimums: ClassVar = {"steps": 2}
 
     inputs: int = 5
     """Width of the input."""

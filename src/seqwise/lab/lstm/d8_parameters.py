@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import nn
 
-from seqwise.errors import UsageError
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
 from seqwise.layers import Cell, Embedding, GRUCell, LSTMCell, RNNCell
 from seqwise.page.figures import Figure, LineChart, Reference, Series
@@ -32,6 +32,7 @@ class ParameterCounts(Experiment):
     rule = "Holds if all ratios to the RNN are within 5% of 4 and of 3."
     try_next = "seqwise lab run D8 --vocabulary 100: with a small vocabulary the models' ratio approaches the cells'."
     seconds = 0.1
+    minimums: ClassVar = {"largest": 8}
 
     largest: int = 512
     """Largest number of units; sizes are powers of 2 from 8."""
@@ -39,8 +40,6 @@ class ParameterCounts(Experiment):
     """Tokens of the language model whose embedding and output layer are counted too."""
 
     def measure(self) -> Measured:
-        if self.largest < 8:
-            raise UsageError(f"expected at least 8 units, received {self.largest}.")
         sizes = [2**exponent for exponent in range(3, self.largest.bit_length()) if 2**exponent <= self.largest]
         counts = {name: np.array([self.count(name, size) for size in sizes]) for name in ("rnn", "lstm", "gru")}
         outside = np.array([count_parameters(Embedding(self.vocabulary, size)) for size in sizes])

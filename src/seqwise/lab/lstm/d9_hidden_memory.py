@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -35,6 +36,7 @@ class HiddenMemory(Experiment):
     rule = "Holds if |h| < 0.001 while a value is stored, c changes by less than 1%, and h at the end is tanh(c) to 1%."
     try_next = "seqwise lab run D9 --sharpness 10: gates are then not quite 0 and 1, and the memory leaks."
     seconds = 0.1
+    minimums: ClassVar = {"sharpness": 0.0}
 
     delay: int = 50
     """Steps between writing and reading."""
@@ -84,8 +86,8 @@ class HiddenMemory(Experiment):
         return decide(
             hidden < 1e-3 and change < 0.01 and error < 0.01,
             evidence=f"For {self.delay} steps |h| ≤ {hidden:.1g} while |c| is up to "
-            f"{measured['largest_c_while_stored']:.2g}; c changes by {change:.1g}, and the value read at the end is "
-            f"tanh(c) to {error:.1g}.",
+            f"{measured['largest_c_while_stored']:.2g}; c changes by {change:.1g} of its norm, and the value read at "
+            f"the end is tanh(c) with a relative error of {error:.1g}.",
             instead="The stored value leaks into h, or is lost, before it is read.",
         )
 

@@ -40,7 +40,7 @@ class NextWord(Experiment):
     vocabulary: int = 50
     """Number of different words."""
     units: int = 16
-    """Width of the embedding and of the layers."""
+    """Width of the embedding and of the layers; a multiple of 4."""
 
     def measure(self) -> Measured:
         words = torch.randint(self.vocabulary, (1, self.length + 1), generator=make_generator(self.seed))
@@ -81,7 +81,7 @@ class NextWord(Experiment):
             evidence=f"The loss of a prefix alone and its loss within the sequence differ by at most {lstm:.1g} (LSTM) "
             f"and {transformer:.1g} (causal Transformer), but by up to "
             f"{measured['largest_difference_bidirectional']:.2g} nats for the bidirectional LSTM.",
-            instead="A model that reads later words predicts other words from the sequence than from its prefixes.",
+            instead="A model that reads later words predicts otherwise from the sequence than from its prefixes.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -59,20 +59,21 @@ class WordOrder(Experiment):
     id = "A3"
     claim = 'Order matters: "dog bites man" is not "man bites dog".'
     equation = "f(dog, bites, man) ≠ f(man, bites, dog)"
-    measurement = 'How often each trained network answers "who bites?", and how its output changes if the nouns swap.'
+    measurement = 'The accuracy of trained networks on "who bites?", and how their outputs change if the nouns swap.'
     rule = (
-        "Holds if networks with order answer ≥ 0.9 and those without ≤ 0.7, with equal outputs (1e-4) for both orders."
+        "Holds if the accuracy is ≥ 0.9 with order and ≤ 0.7 without, where both orders give equal outputs (to 1e-4)."
     )
     try_next = "seqwise lab run A3 --nouns 20: more nouns; a bag of words still has to guess between two."
     seconds = 3.0
     quick: ClassVar = {"training_steps": 70}
+    minimums: ClassVar = {"nouns": 2}
 
     nouns: int = 6
     """Number of nouns; a sentence has two different ones."""
     verbs: int = 4
     """Number of verbs."""
     units: int = 32
-    """Width of the embedding and of the layers."""
+    """Width of the embedding and of the layers; an even number."""
     training_steps: int = 200
     """Batches of 64 sentences on which each network is trained."""
 
@@ -104,8 +105,9 @@ class WordOrder(Experiment):
             min(positions, recurrent) >= 0.9 and max(bag, attention) <= 0.7 and change < 1e-4,
             evidence=f'"Who bites?" is answered with an accuracy of {bag:.2f} by a bag of words, {attention:.2f} by '
             f"attention without positions, {positions:.2f} with positions and {recurrent:.2f} by a recurrent network. "
-            f"Swapping the nouns changes the outputs of the first two by {change:.1g}.",
-            instead="The order of the words is not what decides.",
+            f"Swapping the nouns changes the logits of the first two by {change:.1g}, those of the others by up to "
+            f"{measured['change_positions']:.2g} and {measured['change_recurrent']:.2g}.",
+            instead="On this task the order of the words is not what decides whether a network succeeds.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -114,7 +116,7 @@ class WordOrder(Experiment):
             names=list(NAMES.values()),
             values=np.array([measured[f"accuracy_{kind}"] for kind in NAMES]),
             value_label="accuracy",
-            note="Without order the best answer is a guess between the two nouns: 0.5.",
+            note="Without order the best answer is a guess between the two nouns: about 0.5.",
         )
         return [chart]
 

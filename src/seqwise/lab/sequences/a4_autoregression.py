@@ -104,7 +104,7 @@ class Autoregression(Experiment):
         return decide(
             min(window, rnn, rnn_beyond) >= 0.5 and window_beyond < 0.2,
             evidence=f"Up to a lag of {self.window} the window predicts {window:.2f} of the variance and the RNN "
-            f"{rnn:.2f}; beyond it the window {window_beyond:.2f} and the RNN {rnn_beyond:.2f} (possible: 0.81).",
+            f"{rnn:.2f}; beyond it the window {window_beyond:z.2f} and the RNN {rnn_beyond:z.2f} (possible: 0.81).",
             instead="One of the two does not use the past values that it should.",
         )
 

@@ -25,10 +25,10 @@ from seqwise.layers import Bidirectional, Encoder, GRUCell, PreNormEncoderLayer,
 from seqwise.page.figures import BarChart, Figure, LineChart, Series
 
 NAMES = {
-    "final_state": "GRU, final state",
-    "bidirectional": "bidirectional GRU, outputs",
-    "transformer": "Transformer encoder, outputs",
-    "causal": "causal Transformer, outputs",
+    "final_state": "GRU state",
+    "bidirectional": "bidirectional",
+    "transformer": "Transformer",
+    "causal": "causal",
 }
 
 
@@ -47,7 +47,7 @@ class Padding(Experiment):
     padding: int = 8
     """Padded steps that follow."""
     units: int = 16
-    """Width of the layers."""
+    """Width of the layers; a multiple of 4."""
 
     def measure(self) -> Measured:
         generator = make_generator(self.seed)
@@ -97,7 +97,7 @@ class Padding(Experiment):
             evidence=f"With a mask no result changes by more than {masked:.1g}; without it the final state changes by "
             f"{unmasked[0]:.2g}, bidirectional outputs by {unmasked[1]:.2g}, those of the encoder by {unmasked[2]:.2g} "
             f"and those of the causal Transformer by {unmasked[3]:.1g}.",
-            instead="Padding is read like any other input.",
+            instead="Padding is read like any other input, or it has no effect even without a mask.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -106,7 +106,8 @@ class Padding(Experiment):
             names=[f"{label}, {case}" for label in NAMES.values() for case in ("masked", "unmasked")],
             values=np.array([measured[f"difference_{case}_{key}"] for key in NAMES for case in ("masked", "unmasked")]),
             value_label="largest absolute change",
-            note="Only a causal model needs no mask for its outputs: padding comes after all of them.",
+            note="Final state of a GRU; outputs of a bidirectional GRU, of a Transformer encoder and of a causal one, "
+            "which needs no mask because padding comes after all of its outputs.",
         )
         positions = np.arange(1, self.length + 1)
         lines = LineChart(

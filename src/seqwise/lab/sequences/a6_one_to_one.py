@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -30,8 +31,9 @@ class OneToOne(Experiment):
     equation = "yₜ = f(xₜ):  x_s = xₜ ⇒ y_s = yₜ"
     measurement = "The outputs of a feed-forward and of a recurrent network for the same input at different times."
     rule = "Holds if the feed-forward outputs differ by less than 1e-9 and the recurrent ones by more than 0.01."
-    try_next = "seqwise lab run A6 --period 1: the same input at every step, to which the recurrent state settles."
+    try_next = "seqwise lab run A6 --period 1 --repeats 20: the same input at every step; the state settles slowly."
     seconds = 0.1
+    minimums: ClassVar = {"repeats": 2}
 
     units: int = 8
     """Width of the input and of the layers."""
@@ -64,7 +66,7 @@ class OneToOne(Experiment):
             feedforward < 1e-9 and recurrent > 0.01,
             evidence=f"For equal inputs at different times the outputs of the feed-forward network differ by at most "
             f"{feedforward:.1g}, those of the recurrent one by up to {recurrent:.2g}.",
-            instead="The output depends on more than the present input.",
+            instead="The feed-forward network reads more than the present input, or the recurrent one nothing else.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -66,7 +66,8 @@ def draw_tagging(generator: torch.Generator, batch: int) -> Example:
 
 def draw_translation(generator: torch.Generator, batch: int) -> Example:
     """Words up to 5 stay one word, higher ones become two; so lengths of source and target differ."""
-    source = torch.randint(FIRST, WORDS, (batch, 2), generator=generator)
+    length = int(torch.randint(2, 4, (1,), generator=generator))
+    source = torch.randint(FIRST, WORDS, (batch, length), generator=generator)
     rows = [[part for word in row for part in ([word] if word < 6 else [word, word - 4])] for row in source.tolist()]
     prompt = torch.cat([to_vectors(source), to_vectors(torch.full((batch, 1), SEPARATOR))], 1)
     return append_text(prompt, rows, source.shape[1])

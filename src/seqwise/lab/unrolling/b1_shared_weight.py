@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -32,6 +33,7 @@ class SharedWeight(Experiment):
     rule = "Holds if the sum of the copies' gradients has a relative error below 1e-9."
     try_next = "seqwise lab run B1 --steps 200: early copies still count, but their gradients are small."
     seconds = 0.1
+    minimums: ClassVar = {"steps": 2}  # W multiplies the zero initial state at step 1, so one step has no gradient
 
     units: int = 8
     """Hidden units."""
@@ -75,8 +77,9 @@ class SharedWeight(Experiment):
         error = measured["relative_error"]
         return decide(
             error < 1e-9,
-            evidence=f"The sum of {self.steps} copies' gradients, of norm {measured['norm_of_sum']:.4g}, has a "
-            f"relative error of {error:.1g} with respect to the gradient of the shared matrix.",
+            evidence=f"The sum of {self.steps} copies' gradients has a relative error of {error:.1g} with respect to "
+            f"that of the shared matrix. Its norm is {measured['norm_of_sum']:.3g}; the copies' norms add up to "
+            f"{measured['sum_of_norms']:.3g}.",
             instead="The shared gradient is not the sum of the copies' gradients.",
         )
 
@@ -91,7 +94,7 @@ class SharedWeight(Experiment):
                 Series(name="error of the sum from t on", x=steps[2:], y=measured["errors_of_partial_sums"][2:]),
             ],
             x_label="step t of the copy",
-            y_label="norm, relative to the shared gradient",
+            y_label="norm / norm of dL/dW",
             y_log=True,
             note="All copies together give the shared gradient; leaving out the early ones leaves the error shown.",
         )

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqwise.errors import UsageError
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
 from seqwise.lab.fitting import make_generator
 from seqwise.layers import Encoder, GRUCell, LSTMCell, PreNormEncoderLayer, Recurrent, RNNCell
@@ -38,13 +39,15 @@ class ParameterCount(Experiment):
     inputs: int = 8
     """Size of the input vectors."""
     units: int = 8
-    """Hidden units; the width of the Transformer too."""
+    """Hidden units; the width of the Transformer too, so an even number."""
     shortest: int = 10
     """Length of the shortest sequence."""
     longest: int = 1000
     """Length of the longest sequence."""
 
     def measure(self) -> Measured:
+        if self.longest <= self.shortest:
+            raise UsageError(f"expected longest above shortest, {self.shortest}; received {self.longest}.")
         lengths = np.unique(np.geomspace(self.shortest, self.longest, 5).round().astype(int))
         counts: dict[str, list[int]] = {name: [] for name in (*RECURRENT, "transformer", "dense")}
         for length in lengths:

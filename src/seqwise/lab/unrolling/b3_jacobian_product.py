@@ -4,7 +4,7 @@
 
 Yes, for a recurrence that passes through the tanh at every step; the factors stand in the order of time, the latest on
 the left. Whether W or the diagonal comes first depends on what is called the state: for pre-activations a it is
-W·diag (Pascanu et al. 2013, eq. 5), for h = tanh(a) it is diag·W. The two products differ only at their ends.
+W·diag (Pascanu et al. 2013, eq. 5, who print Wᵀ), for h = tanh(a) it is diag·W. The products differ only at their ends.
 Notes often print another network beside this formula: hₜ = W hₜ₋₁ + U xₜ, zₜ = tanh(hₜ). There the tanh acts on what
 is read out and never on what is passed on, so each factor is W alone: dh_T/dh_k = W^(T−k), whatever the inputs.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ class JacobianProduct(Experiment):
     rule = "True of a network if the relative error of the product is below 1e-9."
     try_next = "seqwise lab run B3 --input-scale 0.01: tanh' is then nearly 1, and the two networks nearly agree."
     seconds = 0.1
+    minimums: ClassVar = {"input_scale": 0.0}
 
     units: int = 6
     """Hidden units."""
@@ -92,8 +94,8 @@ class JacobianProduct(Experiment):
             outside < 1e-9,
             condition="the recurrence itself passes through the tanh",
             evidence=f"The product has a relative error of {inside:.1g} for hₜ = tanh(U xₜ + W hₜ₋₁), but of "
-            f"{outside:.2g} for hₜ = W hₜ₋₁ + U xₜ with zₜ = tanh(hₜ), for which W to the power of {self.steps} has "
-            f"one of {measured['relative_error_linear_powers_of_w']:.1g}.",
+            f"{outside:.2g} for hₜ = W hₜ₋₁ + U xₜ with zₜ = tanh(hₜ). There the derivative is W to the power of "
+            f"{self.steps}, with a relative error of {measured['relative_error_linear_powers_of_w']:.1g}.",
             instead="The product is not the derivative, even where the recurrence passes through the tanh.",
         )
 
@@ -117,4 +119,4 @@ class JacobianProduct(Experiment):
 
 
 def compute_relative_error(value: Tensor, reference: Tensor) -> float:
-    return float((value - reference).norm() / reference.norm())
+    return float((value - reference).norm() / reference.norm().clamp_min(1e-300))  # 0 if all units are saturated

@@ -13,15 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seqwise.errors import UsageError
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
 from seqwise.lab.fitting import make_generator
 from seqwise.layers import Embedding, FullSoftmax, LSTMCell, Recurrent
 from seqwise.page.figures import Figure, LineChart, Series
+
+MAX_SEQUENCES = 100_000  # all of them are evaluated at once
 
 
 class LanguageModel(torch.nn.Module):
@@ -35,8 +39,7 @@ class LanguageModel(torch.nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Returns the vectors (B, T, U) from which each of the tokens (B, T) is predicted."""
-        start = torch.zeros_like(tokens[:, :1])
-        return self.layer(self.embedding(torch.cat([start, tokens[:, :-1]], 1)))[0]
+        return self.layer(self.embedding(torch.nn.functional.pad(tokens[:, :-1], (1, 0))))[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,7 @@ class SumOfLosses(Experiment):
     rule = "Holds if probabilities of all V^T sequences sum to 1 and no loss or gradient differs by 1e-9 (relative)."
     try_next = "seqwise lab run B6 --length 6: 4,096 sequences, whose probabilities still sum to 1."
     seconds = 0.2
+    minimums: ClassVar = {"vocabulary": 2, "length": 2}
 
     vocabulary: int = 4
     """Number of different tokens."""
@@ -57,11 +61,12 @@ class SumOfLosses(Experiment):
     """Hidden units."""
 
     def measure(self) -> Measured:
+        if self.vocabulary ** min(self.length, 20) > MAX_SEQUENCES:
+            raise UsageError(f"expected at most {MAX_SEQUENCES:,} sequences; {self.vocabulary}^{self.length} are more.")
         model = LanguageModel(self.vocabulary, self.units).double()
         with torch.no_grad():
             model.softmax.weight.mul_(3)  # so that some sequences are much likelier than others
-        tokens = torch.cartesian_prod(*[torch.arange(1, self.vocabulary + 1)] * self.length)
-        tokens = tokens.reshape(-1, self.length)  # (V^T, T)
+        tokens = torch.cartesian_prod(*[torch.arange(1, self.vocabulary + 1)] * self.length)  # (V^T, T)
         steps = self.compute_step_losses(model, tokens)
         with torch.no_grad():
             joint = self.multiply_probabilities(model, tokens)
@@ -84,8 +89,7 @@ class SumOfLosses(Experiment):
 
     def compute_step_losses(self, model: LanguageModel, tokens: Tensor) -> Tensor:
         """Returns the cross-entropy of each step (B, T), as in training: all steps in one pass."""
-        losses = model.softmax.loss(model(tokens).flatten(0, 1), (tokens - 1).flatten())
-        return losses.view(tokens.shape)
+        return model.softmax.loss(model(tokens).flatten(0, 1), (tokens - 1).flatten()).view(tokens.shape)
 
     def multiply_probabilities(self, model: LanguageModel, tokens: Tensor) -> Tensor:
         """Returns p(w₁ … w_T), (B,), as a product; each factor comes from the prefix alone."""
@@ -113,8 +117,8 @@ class SumOfLosses(Experiment):
         series = []
         for index, name in enumerate(("likeliest", "least likely")):
             cumulative = np.append(0.0, measured["cumulative_losses"][index])
-            series.append(Series(name=f"{name} sequence: losses so far", x=steps, y=cumulative))
             level = np.full(self.length + 1, measured["logarithms"][index])
+            series.append(Series(name=f"{name} sequence: losses so far", x=steps, y=cumulative))
             series.append(Series(name=f"{name} sequence: −log p", x=steps, y=level))
         chart = LineChart(
             title="Sum of step losses of two sequences, and the negative logarithm of their probability",

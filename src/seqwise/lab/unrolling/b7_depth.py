@@ -42,13 +42,12 @@ class Depth(Experiment):
     id = "B7"
     claim = "Depth: lower layers carry short patterns, higher layers long ones."
     equation = "Rˡ(k) = R² of xₜ₋ₖ read from layer l:  for large k it rises with l"
-    measurement = (
-        "How well a linear probe reads inputs of k steps ago from each layer of trained stacks of GRUs and RNNs."
-    )
+    measurement = "How well a linear probe reads inputs of k steps ago from each layer of trained GRU and RNN stacks."
     rule = "True of a stack if its bottom layer has R² ≥ 0.6 at the short lag and < 0.5 at the long one, its top ≥ 0.6."
     try_next = "seqwise lab run B7 --long-lag 2: a pattern within the memory of one GRU layer needs no higher layer."
     seconds = 4.0
     quick: ClassVar = {"training_steps": 170}
+    minimums: ClassVar = {"depth": 2}
 
     depth: int = 3
     """Layers of the stack."""

@@ -4,10 +4,10 @@
     measured    dh_T/dhₖ = Πₜ₌ₖ₊₁…T diag(tanh'(aₜ))·W
 
 No. An earlier state acts on the present one through a product with one factor per step between them (B3), so its
-influence depends on the distance, as a rule exponentially. Training changes the rate, and gates change it a lot, but
-neither makes the influence equal: here an RNN learns to recall the input of `lag` steps ago and still forgets what is
-older. Equal contributions need a different update: a plain sum hₜ = hₜ₋₁ + U xₜ (W the identity, no tanh), or attention
-with equal weights.
+influence depends on the distance, as a rule exponentially. Training changes the rate but does not make the influence
+equal: here an RNN learns to recall the input of `lag` steps ago and still forgets what is older. Equal contributions
+need a different update: a plain sum hₜ = hₜ₋₁ + U xₜ (W the identity, no tanh), an LSTM whose forget gate stays at 1
+(D6), or attention with equal weights.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class EqualInfluence(Experiment):
     try_next = "seqwise lab run B8 --distance 100: the influence keeps falling, by about the same factor per step."
     seconds = 3.0
     quick: ClassVar = {"training_steps": 60}
+    minimums: ClassVar = {"distance": 2}
 
     units: int = 24
     """Hidden units."""
@@ -101,9 +102,10 @@ class EqualInfluence(Experiment):
         random, trained = measured["ratio_random"], measured["ratio_trained"]
         return decide(
             max(random, trained) < 2,
-            evidence=f"Over distances of 1 to {self.distance} steps the influence varies {random:.3g}-fold in the "
-            f"random network and {trained:.3g}-fold in the trained one.",
-            instead="The influence of a state falls with its distance: it passes through one Jacobian per step.",
+            evidence=f"Over distances of 1 to {self.distance} steps the influence varies {random:,.1f}-fold in the "
+            f"random network and {trained:,.1f}-fold in the trained one.",
+            instead="The influence of a state depends on its distance, as a rule exponentially: it passes through one "
+            "Jacobian per step.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -31,8 +32,9 @@ class TotalLoss(Experiment):
     equation = "dL/dW = Σₖ (∂L_T/∂h_T)(dh_T/dhₖ)(∂⁺hₖ/∂W),  L = Σₜ Lₜ"
     measurement = "The single sum and the double sum, written out, against the gradient by automatic differentiation."
     rule = "Holds if the single sum has a relative error below 1e-6 with respect to the gradient of the total loss."
-    try_next = "seqwise lab run B9 --steps 1: with one step there is one path, and the claim holds."
+    try_next = "seqwise lab run B9 --steps 2: W first multiplies a zero state, so only one term is left: it holds."
     seconds = 0.1
+    minimums: ClassVar = {"steps": 2}
 
     units: int = 6
     """Hidden units."""
@@ -79,7 +81,7 @@ class TotalLoss(Experiment):
         single, double = measured["error_of_single_sum"], measured["error_of_double_sum"]
         return decide(
             single < 1e-6,
-            evidence=f"The single sum has a relative error of {single:.2g} for the total loss, but of "
+            evidence=f"The single sum has a relative error of {single:.2g} for the total loss and of "
             f"{measured['error_of_single_sum_for_last_loss']:.1g} for the last step's loss; the double sum has "
             f"{double:.1g} for the total.",
             instead="The single sum is the gradient of the last step's loss; the total loss needs the sum over t of "
