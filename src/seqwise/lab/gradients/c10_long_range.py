@@ -37,10 +37,8 @@ class LongRange(Experiment):
     claim = "Vanishing gradients stop long-range learning; gates and attention repair it."
     equation = "‖∂h_T/∂x_1‖ → 0  ⇒  x_1 is not learned"
     measurement = "The share of a guesser's loss that equal training removes (success), against the lag, in two tasks."
-    rule = (
-        "True if on both tasks the success is > 0.5 for all at the shortest lag, and at the longest for GRU, LSTM and "
-        "attention but not the RNN; needs open gates if an LSTM with forget bias 0 fails there."
-    )
+    rule = "True if on both tasks the success is > 0.5 for all at the shortest lag, and at the longest for GRU, LSTM "
+    rule += "and attention but not the RNN; needs open gates if an LSTM with forget bias 0 fails there."
     try_next = "seqwise lab run C10 --noise 0.1: little noise drives the RNN's units, and it copies over longer lags."
     seconds = 25.0
     quick: ClassVar[Mapping[str, Any]] = {"lags": (5, 50), "steps": 250, "learning_rates": (0.02,)}
@@ -67,8 +65,9 @@ class LongRange(Experiment):
         return measured
 
     def make_task(self, name: str, lag: int) -> synthetic.SyntheticTask:
-        is_adding = name == "adding"
-        return synthetic.make_adding_problem(lag) if is_adding else synthetic.make_copy_problem(lag, noise=self.noise)
+        if name == "adding":
+            return synthetic.make_adding_problem(lag)
+        return synthetic.make_copy_problem(lag, noise=self.noise)
 
     def build_model(self, name: str, task: synthetic.SyntheticTask, lag: int) -> nn.Module:
         """Returns an untrained model; the gates of "gru" and "lstm" start open."""
