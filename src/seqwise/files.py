@@ -108,13 +108,13 @@ def check_output_path(path: Path | None, suffixes: Sequence[str] = (), option: s
     """Raises an error if the file of an option cannot be written or has none of the suffixes; None is valid."""
     if path is None:
         return
+    if path.is_dir():
+        raise UsageError("expected a file, received a folder.", fix="Name a file in it.", file=path)
     if suffixes and path.suffix.lower() not in suffixes:
         raise UsageError(
             f"{option}: expected a file that ends in {' or '.join(suffixes)}; received {path.name!r}.",
             fix=f"For example: {option} {path.with_suffix(suffixes[0]) if path.name else f'answers{suffixes[0]}'}",
         )
-    if path.is_dir():
-        raise UsageError("expected a file, received a folder.", fix="Name a file in it.", file=path)
     target = resolve_target(path)
     if not target.parent.is_dir():
         folder = target.parent if path.is_symlink() else path.parent

@@ -72,6 +72,7 @@ WRONG = {
     ("run", "--all", "C2"): "received 'C2' as well",
     ("run", "C", "D", "--slides"): "one chapter",
     ("run", "C", "--resume"): "--resume needs the page",
+    ("run", "C2", "C7", "--radius", "0.5"): "Parameters are options of a single experiment",
     ("run", "C2", "--out", "x.pdf"): "expected a file that ends in .html or .png",
     ("run", "C", "--out", "x.png"): "expected a file that ends in .html",
     ("quiz", "--number", "0"): "expected at least 1",
@@ -103,28 +104,42 @@ def test_an_error_is_blamed_on_changed_parameters(monkeypatch, capsys):
 
 def test_a_chapter_is_a_table_and_a_page(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("seqwise.lab.catalogue.list_ids", lambda chapter=None: ["C2"])
-    status, text, message = run_command(capsys, "run", "C", "--out", "c.html", "--markdown", "c.md")
+    status, text, message = run_command(capsys, "run", "C2", "C1", "--out", "c.html", "--markdown", "c.md")
     assert status == 0
-    assert text.startswith("C2   holds if ")
-    assert "1 experiment" in text
+    assert text.startswith("C1   holds ")
+    assert "2 experiments: 1 holds, 1 holds under a condition" in text
     assert "saved to c.html" in message
     assert "Growth follows" in (tmp_path / "c.html").read_text()
     assert "**Holds if** W is normal" in (tmp_path / "c.md").read_text()
-    status, _, message = run_command(capsys, "run", "C", "--slides")
+    status, _, message = run_command(capsys, "run", "C1", "C2", "--slides")
     assert status == 0
     assert "saved to lab-C.html" in message
 
 
 def test_resume_keeps_results_with_the_same_parameters(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("seqwise.lab.catalogue.list_ids", lambda chapter=None: ["C2"])
     runs = []
     original = Experiment.run
-    monkeypatch.setattr(Experiment, "run", lambda self: runs.append(self.seed) or original(self))
+    monkeypatch.setattr(Experiment, "run", lambda self: runs.append((self.id, self.seed)) or original(self))
     page = str(tmp_path / "c.html")
-    for words in ((), ("--resume",), ("--resume", "--seed", "3"), ()):
-        assert run_command(capsys, "run", "C", "--out", page, *words)[0] == 0
-    assert runs == [0, 3, 0]
+    for words in (("C1",), ("C1", "C2", "--resume"), ("C1", "C2", "--resume"), ("C1", "C2", "--seed", "3")):
+        assert run_command(capsys, "run", *words[:1], *words[1:], "--out", page, "--slides")[0] == 0
+    assert runs == [("C1", 0), ("C2", 0), ("C1", 3), ("C2", 3)]
+
+
+def test_results_are_neither_lost_nor_mixed(tmp_path, capsys):
+    page, lines = str(tmp_path / "c.html"), tmp_path / "c.jsonl"
+    assert run_command(capsys, "run", "C1", "C2", "--out", page)[0] == 0
+    before = lines.read_text()
+    status, _, message = run_command(capsys, "run", "C2", "D1", "--out", page)
+    assert status == 2
+    assert "c.jsonl: 1 result of other experiments, such as C1, would be lost." in message
+    status, _, message = run_command(capsys, "run", "C1", "C2", "--seed", "1", "--resume", "--out", page)
+    assert status == 2
+    assert "would mix two sizes or seeds" in message
+    assert lines.read_text() == before
+    assert run_command(capsys, "run", "D1", "D2", "--resume", "--out", page)[0] == 0
+    assert [json.loads(line)["id"] for line in lines.read_text().splitlines()] == ["C1", "C2", "D1", "D2"]
+    assert all(f'"id":"{name}"' in (tmp_path / "c.html").read_text() for name in ("C1", "C2", "D1", "D2"))
 
 
 def test_a_damaged_result_file_loses_only_the_damaged_line(tmp_path):
@@ -166,8 +181,8 @@ def test_quiz_asks_runs_and_keeps_score(monkeypatch, capsys):
     assert "Right: C2 holds if W is normal" in text
     assert "Score: 1 of 1." in text
     answer(monkeypatch, "true\n")
-    _, text, _ = run_command(capsys, "quiz", "C2", "--no-figures")
-    assert "Not so: C2" in text
+    _, text, _ = run_command(capsys, "quiz", "C2", "--text-only")
+    assert "Wrong: C2" in text
     assert "To look at again: seqwise lab run C2" in text
     answer(monkeypatch, "")
     status, text, _ = run_command(capsys, "quiz", "C")

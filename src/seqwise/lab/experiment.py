@@ -17,7 +17,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -91,7 +91,7 @@ class Experiment(ABC):
         """Raises an error for a number that is too small, too large or not finite."""
         for each in fields(self):
             value = getattr(self, each.name)
-            if not isinstance(value, (int, float)) or isinstance(value, bool):
+            if not is_number(value):
                 continue
             is_whole = isinstance(each.default, int)
             default = 0 if each.name == "seed" else 1 if is_whole else -math.inf
@@ -126,6 +126,14 @@ class Experiment(ABC):
         seconds = time.perf_counter() - start
         return Result(experiment=self, measured=measured, verdict=verdict, figures=figures, seconds=seconds)
 
+    def suggest_next(self) -> str:
+        """Returns `try_next`, or the run with the usual parameters if this is what was tried."""
+        changed = self.list_changed()
+        values = [f"--{name.replace('_', '-')} {value:g}" for name, value in changed.items() if is_number(value)]
+        if changed and len(values) == len(changed) and all(value in self.try_next for value in values):
+            return f"seqwise lab run {self.id}: the same with the usual parameters."
+        return self.try_next
+
     def list_changed(self) -> dict[str, Any]:
         """Returns the parameters, except for the seed, that are neither the default nor those of a quick run."""
         values = {each.name: (getattr(self, each.name), each.default) for each in fields(self) if each.name != "seed"}
@@ -151,6 +159,11 @@ class Experiment(ABC):
             raise UsageError(f"{self.id} cannot be run with {values}: {reason}.", fix=fix) from error
 
 
+def is_number(value: Any) -> bool:
+    """Returns whether a parameter is a number, rather than a switch or a text."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _check_numbers(measured: Measured) -> None:
     """Raises an error if a number could not be measured: no rule can decide on it."""
     undefined = [name for name, value in measured.items() if isinstance(value, float) and math.isnan(value)]
@@ -158,14 +171,14 @@ def _check_numbers(measured: Measured) -> None:
         raise ValueError(f"{undefined[0].replace('_', ' ')} is not a number")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
     """What an experiment has found. Printing it draws it in the terminal; a notebook shows it as a page."""
 
     experiment: Experiment
     measured: Measured
     verdict: Verdict
-    figures: Sequence[Figure] = field(repr=False)
+    figures: Sequence[Figure]
     seconds: float
 
     def view(self) -> View:
@@ -179,13 +192,16 @@ class Result:
             f"Rule: {experiment.rule}",
             f"Verdict: {self.verdict}" + ("" if self.verdict.kind == "refuted" else "."),
             f"Evidence: {self.verdict.evidence}",
-            f"Try next: {experiment.try_next}",
+            f"Try next: {experiment.suggest_next()}",
         ]
         title = f"{experiment.id}: {self.verdict.kind if self.verdict.kind != 'holds if' else self.verdict}"
         return View(experiment.id, title, summary, self.figures, self.to_json())
 
     def __str__(self) -> str:
         return str(self.view())
+
+    def __repr__(self) -> str:
+        return f"<Result of {self.experiment.id}: {self.verdict}>"
 
     def _repr_html_(self) -> str:
         return self.view()._repr_html_()

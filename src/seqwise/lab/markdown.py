@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seqwise.errors import pluralize
 from seqwise.lab.catalogue import CHAPTERS
 from seqwise.lab.experiment import format_numbers
 
@@ -24,18 +25,25 @@ def build_markdown(records: Sequence[Mapping[str, Any]]) -> str:
 
     records: results as JSON values
     """
-    counts = Counter(record["verdict"] for record in records)
+    verdicts = summarize_verdicts([record["verdict"] for record in records])
     seconds = sum(record["seconds"] for record in records)
-    summary = (
-        f"{len(records)} statements: {counts['holds']} hold, {counts['holds if']} hold under a condition, "
-        f"{counts['refuted']} are refuted. This run took {seconds / 60:.1f} minutes."
-    )
+    summary = f"{pluralize(len(records), 'statements')}: {verdicts}. This run took {seconds / 60:.1f} minutes."
     parts = [INTRODUCTION, summary]
     for letter, chapter in CHAPTERS.items():
         own = [record for record in records if record["id"][0] == letter]
         if own:
             parts += [f"\n## {letter}. {chapter.title}", *map(_format_record, own)]
     return "\n".join(parts) + "\n"
+
+
+def summarize_verdicts(verdicts: Sequence[str]) -> str:
+    """Returns how many statements hold, hold under a condition, and are refuted."""
+    phrases = {"holds": ("holds", "hold"), "holds if": ("holds", "hold"), "refuted": ("is refuted", "are refuted")}
+    ends = {"holds if": " under a condition"}
+    counts = Counter(verdicts)
+    return ", ".join(
+        f"{counts[kind]} {phrases[kind][counts[kind] > 1]}{ends.get(kind, '')}" for kind in phrases if counts[kind]
+    )
 
 
 def _format_record(record: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,19 @@ class ResultFile:
                 continue
 
     def has(self, experiment: Experiment) -> bool:
-        """Returns whether there is a result with the same parameters."""
-        record = self.records.get(experiment.id, {})
-        return record.get("parameters") == json.loads(json.dumps(asdict(experiment)))
+        """Returns whether there is a result of an experiment; raises an error if that has other parameters."""
+        record = self.records.get(experiment.id)
+        if record is None:
+            return False
+        if record.get("parameters") != json.loads(json.dumps(asdict(experiment))):
+            problem = f"its result of {experiment.id} has other parameters, so this run would mix two sizes or seeds."
+            fix = "Repeat --quick and --seed as in the interrupted run; or name another --out; or leave --resume out."
+            raise UsageError(problem, fix=fix, file=self.path)
+        return True
+
+    def list_others(self, ids: Collection[str]) -> list[str]:
+        """Returns the experiments with results in the file that are not among `ids`."""
+        return [name for name in self.records if name not in ids]
 
     def add(self, result: Result) -> None:
         """Adds a result and saves all of them."""

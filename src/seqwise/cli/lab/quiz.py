@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -21,13 +22,18 @@ if TYPE_CHECKING:
 EXAMPLES = """seqwise lab quiz C
 seqwise lab quiz --number 10 --seed 1"""
 VERDICTS = {"true": "holds", "false": "refuted", "depends": "holds if"}
+SYNONYMS = {"holds": "true", "refuted": "false", "holds if": "depends", "yes": "true", "no": "false"}
 STOP, SKIP = "quit", "skip"
+MAX_WIDTH = 100  # columns of a paragraph
 QUESTION = "true, false or depends? (t, f, d; s skips, q ends) "
 
 
 @dataclass
 class Quiz:
-    """Predict, then run: answer true, false or depends for each statement, and see what the experiment measures."""
+    """Predict, then run: answer true, false or depends for each statement, and see what the experiment measures.
+
+    Statements are asked in the order of the textbook. Depends means: true only under a condition.
+    """
 
     names: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[CHAPTER|ID …]", help_behavior_hint="")
@@ -38,8 +44,8 @@ class Quiz:
     """Ask only this many, chosen at random."""
     seed: int = 0
     """Seed of the choice and of the experiments."""
-    figures: bool = True
-    """Draw the figure of each experiment."""
+    text_only: bool = False
+    """Do not draw the figures."""
     full: bool = False
     """Run at full size instead of the quick one."""
 
@@ -56,7 +62,8 @@ def quiz(argv: Sequence[str]) -> int:
     answers: dict[str, bool] = {}  # id → whether the prediction was right
     try:
         for position, kind in enumerate(kinds, start=1):
-            console.write(f"\n{kind.id} ({position} of {len(kinds)})  {kind.claim}", style="bold")
+            console.write("")
+            _write_wrapped(f"{kind.id} ({position} of {len(kinds)})  {kind.claim}", style="bold")
             console.write(f"   {kind.equation}")
             answer = _ask()
             if answer == STOP:
@@ -76,6 +83,7 @@ def _ask() -> str:
         sys.stdout.flush()
         line = sys.stdin.readline()
         word = line.strip().lower()
+        word = SYNONYMS.get(word, word)
         if not line:
             console.write("")
             return STOP
@@ -94,12 +102,17 @@ def _show_evidence(kind: type[Experiment], answer: str, args: Quiz) -> bool:
     with ProgressBar(f"running {kind.id}, about {format_seconds(kind.seconds)} at full size"):
         result = experiment.run()
     is_right = VERDICTS[answer] == result.verdict.kind
-    console.write(f"{'Right' if is_right else 'Not so'}: {kind.id} {result.verdict}.".replace("..", "."))
-    console.write(result.verdict.evidence)
-    if args.figures:
+    verb = "is " if result.verdict.kind == "refuted" else ""
+    _write_wrapped(f"{'Right' if is_right else 'Wrong'}: {kind.id} {verb}{result.verdict}.".replace("..", "."))
+    _write_wrapped(result.verdict.evidence)
+    if not args.text_only:
         sys.stdout.write(draw_text("", (), result.figures[:1]).strip("\n") + "\n")
     console.write(f"Read more: seqwise lab run {kind.id}")
     return is_right
+
+
+def _write_wrapped(text: str, style: str = "") -> None:
+    console.write(textwrap.fill(text, min(console.width(), MAX_WIDTH)), style)
 
 
 def _print_score(answers: dict[str, bool]) -> None:

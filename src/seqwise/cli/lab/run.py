@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -43,7 +42,7 @@ class RunOne:
     quick: bool = False
     """Use smaller sizes and shorter training; the verdicts are the same."""
     out: Annotated[Path | None, UNSET] = None
-    """File to write: a page (.html); of one experiment also an image (.png, .svg) or numbers (.json)."""
+    """File to write: .html, .png, .svg or .json for one experiment, .html for several."""
     figure: Annotated[int | None, UNSET] = None
     """Number of the figure to write with --out, from 1, without the text around it: for one experiment."""
     markdown: Annotated[Path | None, UNSET] = None
@@ -78,7 +77,12 @@ def run(argv: Sequence[str]) -> int:
     is_chapter = bool(names) and names[0].upper() in CHAPTERS
     if len(kinds) == 1 and not is_chapter and not {"--all", "--resume", "--slides"} & {*argv}:
         return _run_one(kinds[0], argv)
-    args = parse(RunSeveral, argv, prog="seqwise lab run", example=EXAMPLES)
+    try:
+        args = parse(RunSeveral, argv, prog="seqwise lab run", example=EXAMPLES)
+    except UsageError as error:
+        if len(kinds) > 1 and "unknown option" in error.problem:
+            error.fix = f"Parameters are options of a single experiment: seqwise lab run {kinds[0].id} --help"
+        raise
     if args.figure is not None:
         raise UsageError(
             "--figure is for one experiment.", fix="For example: seqwise lab run C2 --figure 1 --out c2.png"
@@ -103,9 +107,12 @@ def _find_names(argv: Sequence[str]) -> list[str]:
 
 
 def _run_one(kind: type[Experiment], argv: Sequence[str]) -> int:
-    args: Any = parse(
-        _build_options(kind, "--quick" in argv), argv, prog=f"seqwise lab run {kind.id}", example=kind.try_next
-    )
+    from seqwise.lab.page.build import split_command
+
+    command, hint = split_command(kind.try_next, asdict(kind()))
+    example = f"{command}  # {hint}" if command and hint else kind.try_next
+    options = _build_options(kind, "--quick" in argv)
+    args: Any = parse(options, argv, prog=f"seqwise lab run {kind.id}", example=example)
     if args.out is not None:
         from seqwise.lens.view import SUFFIXES
 
@@ -136,14 +143,15 @@ def _build_options(kind: type[Experiment], quick: bool) -> type:
         field(default_factory=lambda: kind(**(kind.quick if quick else {}))),
     )
     options = make_dataclass(f"Run{kind.id}", [parameters], bases=(RunOne,), kw_only=True)
-    options.main_options = (*(each.name for each in fields(kind)), "quick", "out", "json")  # type: ignore[attr-defined]
+    options.main_options = (*(each.name for each in fields(kind)), "quick", "out", "figure", "json")  # type: ignore[attr-defined]
     options.__doc__ = f"{kind.id}: {kind.claim}\n\n{kind.equation}\n\n{kind.measurement} {kind.rule}"
     return options
 
 
 def _run_with_progress(experiment: Experiment, label: str) -> Result:
     """Runs an experiment. Its own progress is not known, so only the time that it takes is shown."""
-    with ProgressBar(f"{label} (about {format_seconds(experiment.seconds)} at full size, on two cores)"):
+    estimate = "" if experiment.list_changed() else f", about {format_seconds(experiment.seconds)} at full size"
+    with ProgressBar(f"{label}{estimate}"):
         return experiment.run()
 
 
@@ -151,29 +159,26 @@ def _run_with_progress(experiment: Experiment, label: str) -> Result:
 
 
 def _run_several(kinds: Sequence[type[Experiment]], args: RunSeveral) -> int:
-    from seqwise.lab.running import ResultFile, build_experiment
+    from seqwise.lab.running import build_experiment
 
     page = _choose_page(kinds, args)
-    results = ResultFile(None if page is None else page.with_suffix(".jsonl"))
-    if args.resume:
-        results.load()
+    results = _open_results(kinds, args, page)
+    experiments = [build_experiment(kind, quick=args.quick, seed=args.seed) for kind in kinds]
+    is_done = [results.has(experiment) for experiment in experiments]
     try:
-        for number, kind in enumerate(kinds, start=1):
-            experiment = build_experiment(kind, quick=args.quick, seed=args.seed)
-            if not results.has(experiment):
-                results.add(_run_with_progress(experiment, f"{kind.id}, {number} of {len(kinds)}"))
+        for number, experiment in enumerate(experiments, start=1):
+            if not is_done[number - 1]:
+                results.add(_run_with_progress(experiment, f"{experiment.id}, {number} of {len(kinds)}"))
             if not args.json:
-                _print_row(results.records[kind.id])
+                _print_row(results.records[experiment.id])
     except KeyboardInterrupt:
         _save(kinds, args, page, results)
         if page is not None:
-            words = [*args.names, *(["--all"] if args.all else []), *(["--quick"] if args.quick else [])]
-            words += ["--slides"] if args.slides else []
+            words = [*args.names, *(f"--{name}" for name in ("all", "quick", "slides") if getattr(args, name))]
             words += ["--seed", str(args.seed)] if args.seed else []
             words += ["--out", str(args.out)] if args.out is not None else []
-            console.log(
-                f"{len(results.records)} results are saved. Continue: seqwise lab run {shlex.join(words)} --resume"
-            )
+            saved = pluralize(len(results.records), "results")
+            console.log(f"{saved} saved. Continue: seqwise lab run {shlex.join(words)} --resume")
         raise
     _save(kinds, args, page, results)
     records = [results.records[kind.id] for kind in kinds]
@@ -188,25 +193,42 @@ def _choose_page(kinds: Sequence[type[Experiment]], args: RunSeveral) -> Path | 
     """Returns the page to write, or None; raises an error if it, or the table, cannot be written."""
     letters = sorted({kind.id[0] for kind in kinds})
     if args.slides and len(letters) > 1:
-        raise UsageError(
-            f"--slides is for one chapter; received {', '.join(letters)}.", fix="seqwise lab run C --slides"
-        )
+        problem = f"--slides is for one chapter; received {', '.join(letters)}."
+        raise UsageError(problem, fix=f"For example: seqwise lab run {letters[0]} --slides")
     page = args.out or (Path(f"lab-{letters[0]}.html") if args.slides else PAGE if args.all else None)
     if args.resume and page is None:
         fix = "Add the --out FILE.html of the interrupted run."
         raise UsageError("--resume needs the page whose results to continue.", fix=fix)
     check_output_path(page, (".html",))
     check_output_path(args.markdown, (".md",), "--markdown")
-    if page is not None and page.with_suffix(".jsonl").exists() and not args.resume:
-        console.log(f"the results of an earlier run in {page.with_suffix('.jsonl')} are replaced; --resume keeps them.")
     return page
 
 
+def _open_results(kinds: Sequence[type[Experiment]], args: RunSeveral, page: Path | None) -> ResultFile:
+    """Returns the results beside a page, or none for a new run; raises an error if some would be lost."""
+    from seqwise.lab.running import ResultFile
+
+    path = None if page is None else page.with_suffix(".jsonl")
+    saved = ResultFile(path)
+    saved.load()
+    if args.resume:
+        return saved
+    others = saved.list_others([kind.id for kind in kinds])
+    if others:
+        problem = f"{pluralize(len(others), 'results')} of other experiments, such as {others[0]}, would be lost."
+        fix = "Name another file with --out, add --resume to keep them, or delete it."
+        raise UsageError(problem, fix=fix, file=path)
+    if saved.records:
+        console.log(f"the results of an earlier run in {path} are replaced; --resume would keep them.")
+    return ResultFile(path)
+
+
 def _save(kinds: Sequence[type[Experiment]], args: RunSeveral, page: Path | None, results: ResultFile) -> None:
-    """Writes the page or slides, and the table, of the results so far."""
-    records = [results.records[kind.id] for kind in kinds if kind.id in results.records]
+    """Writes the page or slides, and the table, of the results so far, also of those that were resumed."""
+    from seqwise.lab.catalogue import CHAPTERS, list_ids
+
+    records = [results.records[name] for name in list_ids() if name in results.records]
     if page is not None and records:
-        from seqwise.lab.catalogue import CHAPTERS
         from seqwise.lab.page import build_lab_page, build_slides
 
         title = CHAPTERS[kinds[0].id[0]].title
@@ -232,7 +254,8 @@ def _print_row(record: dict[str, Any]) -> None:
 
 
 def _print_summary(records: Sequence[dict[str, Any]]) -> None:
-    counts = Counter(record["verdict"] for record in records)
-    parts = [f"{counts[kind]} {kind if kind != 'holds if' else 'holds under a condition'}" for kind in counts]
+    from seqwise.lab.markdown import summarize_verdicts
+
     seconds = sum(record["seconds"] for record in records)
-    console.write(f"{pluralize(len(records), 'experiments')}: {', '.join(parts)}; {format_seconds(seconds)}")
+    verdicts = summarize_verdicts([record["verdict"] for record in records])
+    console.write(f"{pluralize(len(records), 'experiments')}: {verdicts}; {format_seconds(seconds)}")
