@@ -84,7 +84,12 @@ STUDENTS_CHANGES = [  # exercise, part of the solution, change, message
     ("F1", "np.sqrt(Q.shape[1])", "np.sqrt(len(K))", "divided by √S"),
     ("G2", "position / 10000", "position / 1000", "10000, not 1000"),
     ("G10", "-item[1])[:beam]", "-item[1] / len(item[0]))[:beam]", "score per token"),
-    ("G10", "-item[1])[:beam]", "-item[1] / len(item[0]) ** 0.7)[:beam]", "wrong"),
+    (
+        "G10",
+        "-item[1])[:beam]",
+        "-item[1] / len(item[0]) ** 0.7)[:beam]",
+        "Expected [0.] for one of the inputs; received",
+    ),
     ("H8", "2**cross_entropy", "2.1**cross_entropy", "No known mistake explains it."),
 ]
 

@@ -259,6 +259,8 @@ def _explain(
         return "The matrix is transposed."
     for value, other in zip(values, right):
         if value.shape != other.shape:
+            if value.ndim == 1 and len({each.shape for each in right}) > 1:  # the length is part of the answer
+                return f"Expected {other} for one of the inputs; received {value}. No known mistake explains it."
             return f"Expected the shape {other.shape}; received {value.shape}."
     factor = _find_factor(values, right)
     if factor is not None:
