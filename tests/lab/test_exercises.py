@@ -68,6 +68,57 @@ def test_the_template_has_blanks_and_no_solution(name, tmp_path):
     compile(template, "file.py", "exec")
 
 
+SENT_BACK = "U.T @ np.concatenate([da_i, da_f, da_g, da_o])"
+STUDENTS_CHANGES = [  # exercise, part of the solution, change, message
+    ("B1", "U.T @ da", "U @ da", "U is not transposed"),
+    ("B1", "U.T @ da", "U.T @ dh", "lacks the derivative of the tanh"),
+    ("B1", "1 - h[t] ** 2", "1 - np.tanh(h[t]) ** 2", "already the tanh"),
+    ("B1", "U.T @ da", "0.5 * U.T @ da", "right for a single time step"),
+    ("B1", "return dW, dU, db", "return dU, dW, db", "This is dU: the outputs are exchanged."),
+    ("B1", "return dW, dU, db", "return dW, dU, 3 * db", "It is 3 times what it should be"),
+    ("D7", SENT_BACK, SENT_BACK.replace("da_g, da_o", "da_o, da_g"), "stacked in the order i, f, o, g"),
+    ("D7", SENT_BACK, "U[2 * units : 3 * units].T @ da_g", "Only the path through the candidate"),
+    ("D7", "dh * np.tanh(c[t])", "dh * c[t]", "multiplies tanh(c_t), not c_t"),
+    ("D7", "dc_later = dc * f[t]", "dc_later = dc * f[t] ** 2", "right for a single time step"),
+    ("E2", "n = np.tanh(x_n", "r, z = z, r; n = np.tanh(x_n", "The two gates are exchanged"),
+    ("F1", "np.sqrt(Q.shape[1])", "np.sqrt(len(K))", "divided by √S"),
+    ("G2", "position / 10000", "position / 1000", "10000, not 1000"),
+    ("G10", "-item[1])[:beam]", "-item[1] / len(item[0]))[:beam]", "score per token"),
+    (
+        "G10",
+        "-item[1])[:beam]",
+        "-item[1] / len(item[0]) ** 0.7)[:beam]",
+        "Expected [0.] for one of the inputs; received",
+    ),
+    ("H8", "2**cross_entropy", "2.1**cross_entropy", "No known mistake explains it."),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new", "message"), STUDENTS_CHANGES)
+def test_a_changed_file_gets_a_helpful_message(name, old, new, message, tmp_path, capsys):
+    path = write_solution(get_exercise(name), tmp_path / "file.py", old, new)
+    assert main(["lab", "grade", str(path)]) == 1
+    printed = capsys.readouterr().out
+    assert message in printed
+    assert ("times what it should be" in printed) == ("times" in message)
+
+
+def test_one_wrong_sum_is_not_blamed_on_the_path_through_time(tmp_path):
+    path = write_solution(get_exercise("B1"), tmp_path / "b1.py", "np.outer(da, previous)", "np.outer(dh, previous)")
+    problems = {output.name: output.problem for output in grade(path).outputs}
+    assert problems["dW"] == problems["db"] == ""
+    assert "no known mistake" in problems["dU"]
+
+
+def test_what_a_file_prints_is_shown_once(tmp_path, capsys):
+    change = "print('the tokens')\n    tokens, score = max(hypotheses"
+    path = write_solution(get_exercise("G10"), tmp_path / "g10.py", "tokens, score = max(hypotheses", change)
+    assert main(["lab", "grade", str(path)]) == 0
+    printed = capsys.readouterr().err
+    assert printed.count("the tokens") == 1
+    assert "for the first of 5 inputs" in printed
+
+
 def test_steps_agree_with_the_layers():
     for name, build, parts in (("D1", LSTMCell, 2), ("E2", GRUCell, 1), ("E2", ReplacingGRUCell, 1)):
         inputs = get_exercise(name).list_cases()[0]
@@ -129,7 +180,14 @@ def test_the_command_writes_an_exercise_and_grades_it(tmp_path, monkeypatch, cap
 BAD_FILES = {
     "import torch\n": "imports 'torch'",
     "import os.path\n": "imports 'os.path'",
-    "def solve(:\n": "not valid Python",
+    "def solve(:\n": "not valid Python: invalid syntax.\n",
+    "def solve(p, words): return (p\n": "h8.py:3: this is not valid Python: '(' was never closed.\n",
+    "def solve(p, words):\n    return p @ p, 1.0\n": "h8.py:4: the file failed with ValueError: matmul",
+    "def solve(p, words):\n    return p + words, 1.0\n": "This line failed: return p + words, 1.0",
+    "def solve(p, words):\n    print('text' * 10**6)\n": "h8.py:4: the file prints too much.\nRemove the print.",
+    "print('text' * (2**18 - 10))\ndef solve(p, words):\n    print('text' * 20)\n    return 1.0, 2.0\n": "too much",
+    "def solve(p, words): return np.ones(10**6), 1.0\n": "too large: (1000000,), ()",
+    "def solve(p, words): return 2.0, 3.0\n": "No known mistake explains it",
     "def solution(): return 1\n": "no function solve",
     "def solve(p, words): return 1 / 0\n": "ZeroDivisionError",
     "def solve(p, words): raise SystemExit(0)\n": "SystemExit",
@@ -172,6 +230,8 @@ def test_a_file_that_hangs_is_stopped_with_all_its_processes(tmp_path):
 def test_other_problems_of_files(tmp_path, capsys):
     assert main(["lab", "grade", str(tmp_path / "none.py")]) == 2
     assert "no such file" in capsys.readouterr().err
+    assert main(["lab", "grade", str(tmp_path)]) == 2
+    assert "this is a folder" in capsys.readouterr().err
     path = tmp_path / "x.py"
     path.write_text("print(1)\n")
     assert main(["lab", "grade", str(path)]) == 2

@@ -90,7 +90,9 @@ def grade(argv: Sequence[str]) -> int:
 
 def _print_grade(result: Grade) -> None:
     if result.printed.strip():
-        console.log(f"the file printed:\n{result.printed.rstrip()}")
+        console.log(
+            f"the file printed, for the first of {len(result.exercise.seeds)} inputs:\n{result.printed.rstrip()}"
+        )
     num_right = sum(not output.problem for output in result.outputs)
     console.write(f"{result.exercise.id}, {result.exercise.title}: {num_right} of {len(result.outputs)} right")
     for output in result.outputs:

@@ -36,6 +36,21 @@ ATTENTION_AND_LANGUAGE = (
             Mistake("The scores are divided by d; it is √d.", "/ np.sqrt(Q.shape[1])", "/ Q.shape[1]"),
             Mistake("The scores are multiplied by √d; divide.", "/ np.sqrt(Q.shape[1])", "* np.sqrt(Q.shape[1])"),
             Mistake(
+                "The scores are divided by √T, the number of queries; d is the width of a query, Q.shape[1].",
+                "/ np.sqrt(Q.shape[1])",
+                "/ np.sqrt(Q.shape[0])",
+            ),
+            Mistake(
+                "The scores are divided by √S, the number of keys; d is the width of a key, K.shape[1].",
+                "/ np.sqrt(Q.shape[1])",
+                "/ np.sqrt(K.shape[0])",
+            ),
+            Mistake(
+                "The scores are divided by √d_v, the width of the values; d is the width of the queries and keys.",
+                "/ np.sqrt(Q.shape[1])",
+                "/ np.sqrt(V.shape[1])",
+            ),
+            Mistake(
                 "The softmax is over the keys (axis 1), not over the queries.",
                 "exponentials / exponentials.sum(axis=1, keepdims=True)",
                 "exponentials / exponentials.sum(axis=0, keepdims=True)",
@@ -99,6 +114,12 @@ ATTENTION_AND_LANGUAGE = (
                 "position / 10000",
                 "position * 10000",
             ),
+            Mistake("The base is 10000, not 1000.", "position / 10000", "position / 1000"),
+            Mistake(
+                "Positions are counted from 0: the first row is sin(0), cos(0).",
+                "position / 10000",
+                "(position + 1) / 10000",
+            ),
         ),
     ),
     Exercise(
@@ -112,6 +133,14 @@ ATTENTION_AND_LANGUAGE = (
                 "The worst hypotheses are kept: sort by falling score.",
                 "key=lambda item: -item[1])[:beam]",
                 "key=lambda item: item[1])[:beam]",
+            ),
+            *(
+                Mistake(
+                    "The hypotheses are sorted by the score per token; sort by the score, which is the sum.",
+                    "key=lambda item: -item[1])[:beam]",
+                    f"key=lambda item: -item[1] / {length})[:beam]",
+                )
+                for length in ("len(item[0])", "(len(item[0]) - 1)")  # with the start token, or without
             ),
             Mistake(
                 "Finished hypotheses are lost: they compete with the others unchanged.",
@@ -129,6 +158,7 @@ ATTENTION_AND_LANGUAGE = (
                 "log_p[token, tokens[-1]]",
             ),
         ),
+        seeds=(0, 4, 11, 34, 37),  # chains in which greedy search and each wrong way to sort change the winner
     ),
     Exercise(
         "H7",

@@ -19,7 +19,6 @@ import numpy as np
 
 SOLUTIONS = Path(__file__).parent / "solutions"
 BLANK = re.compile(r"^(?P<code>.*?)  # blank(?:: (?P<hint>.*))?$")
-NUM_CASES = 3  # inputs that an answer is tried on
 SMALL = 1e-6  # step of finite differences
 
 Inputs = dict[str, Any]  # argument → array or number
@@ -42,6 +41,8 @@ class Exercise:
     outputs: names of what `solve` returns
     differences: output → the function of the solution, and the argument (or some of its rows) by which it is the
         derivative
+    seeds: of the inputs that an answer is tried on
+    steps: arguments with a row per time step, if an answer may be right for a single step and wrong for several
     """
 
     id: str
@@ -50,6 +51,8 @@ class Exercise:
     draw: Draw
     mistakes: tuple[Mistake, ...]
     differences: Mapping[str, tuple[str, str] | tuple[str, str, slice]] = field(default_factory=dict)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    steps: tuple[str, ...] = ()
 
     @cached_property
     def source(self) -> str:
@@ -81,7 +84,14 @@ class Exercise:
 
     def list_cases(self) -> list[Inputs]:
         """Returns the inputs that an answer is tried on."""
-        return [self.draw(np.random.default_rng(seed)) for seed in range(NUM_CASES)]
+        return [self.draw(np.random.default_rng(seed)) for seed in self.seeds]
+
+    def build_single_step(self) -> Inputs | None:
+        """Returns the first inputs, cut to a single time step; None if the exercise has no time steps."""
+        if not self.steps:
+            return None
+        inputs = self.list_cases()[0]
+        return {name: value[:1] if name in self.steps else value for name, value in inputs.items()}
 
     def compute_outputs(self, inputs: Inputs, mistake: Mistake | None = None) -> list[np.ndarray]:
         """Returns the outputs of the solution, or of the solution with a mistake."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 
 from seqwise.lab.exercises.exercise import Exercise, Inputs, Mistake, draw_arrays
@@ -20,6 +22,21 @@ def _draw_gradient(random: np.random.Generator) -> Inputs:
 _RNN = {"W": (3, 2), "U": (3, 3), "b": (3,), "x": (4, 2), "y": (4, 3)}
 _LSTM = {"W": (12, 2), "U": (12, 3), "b": (12,)}
 _STEP = {**_LSTM, "x": (2,), "h": (3,), "c": (3,)}
+_SENT_BACK = "np.concatenate([da_i, da_f, da_g, da_o])"  # what an LSTM's step multiplies by Uᵀ
+
+
+def _list_wrong_orders() -> list[Mistake]:
+    """Returns a mistake per wrong order of the LSTM's four parts."""
+    return [
+        Mistake(
+            f"The parts are stacked in the order {', '.join(order)}; the rows of U have the order i, f, g, o.",
+            _SENT_BACK,
+            f"np.concatenate([{', '.join(f'da_{part}' for part in order)}])",
+        )
+        for order in permutations("ifgo")
+        if order != tuple("ifgo")
+    ]
+
 
 RECURRENT = (
     Exercise(
@@ -41,7 +58,17 @@ RECURRENT = (
             Mistake("The sign of the loss's gradient h_t − y_t is reversed.", "(h[t] - y[t])", "(y[t] - h[t])"),
             Mistake("The derivative of the tanh, 1 − h_t², is missing.", "dh * (1 - h[t] ** 2)", "dh"),
             Mistake("The derivative of the tanh is 1 − h_t², not 1 − h_t.", "(1 - h[t] ** 2)", "(1 - h[t])"),
-            Mistake("U is transposed: the gradient goes back through Uᵀ, not through U.", "U.T @ da", "U @ da"),
+            Mistake(
+                "h_t is already the tanh: its derivative is 1 − h_t², not 1 − tanh²(h_t).",
+                "(1 - h[t] ** 2)",
+                "(1 - np.tanh(h[t]) ** 2)",
+            ),
+            Mistake("U is not transposed: the gradient goes back through Uᵀ, not through U.", "U.T @ da", "U @ da"),
+            Mistake(
+                "What goes back to h_(t-1) lacks the derivative of the tanh: it is Uᵀ da, not Uᵀ dh.",
+                "U.T @ da",
+                "U.T @ dh",
+            ),
             Mistake(
                 "dU uses h_t; it needs the state before the step, h_(t-1).",
                 "np.outer(da, previous)",
@@ -49,6 +76,7 @@ RECURRENT = (
             ),
         ),
         {"dW": ("loss", "W"), "dU": ("loss", "U"), "db": ("loss", "b")},
+        steps=("x", "y"),
     ),
     Exercise(
         "B6",
@@ -180,21 +208,27 @@ RECURRENT = (
             ),
             Mistake(
                 "The path through the output gate is missing in what goes back to h_(t-1).",
-                "np.concatenate([da_i, da_f, da_g, da_o])",
+                _SENT_BACK,
                 "np.concatenate([da_i, da_f, da_g, 0 * da_o])",
             ),
             Mistake(
                 "The path through the forget gate is missing in what goes back to h_(t-1).",
-                "np.concatenate([da_i, da_f, da_g, da_o])",
+                _SENT_BACK,
                 "np.concatenate([da_i, 0 * da_f, da_g, da_o])",
             ),
             Mistake(
                 "The path through the input gate is missing in what goes back to h_(t-1).",
-                "np.concatenate([da_i, da_f, da_g, da_o])",
+                _SENT_BACK,
                 "np.concatenate([0 * da_i, da_f, da_g, da_o])",
             ),
             Mistake(
-                "U is transposed: the gradient goes back through Uᵀ.",
+                "Only the path through the candidate goes back to h_(t-1), but all three gates read h_(t-1) too.",
+                _SENT_BACK,
+                "np.concatenate([0 * da_i, 0 * da_f, da_g, 0 * da_o])",
+            ),
+            *_list_wrong_orders(),
+            Mistake(
+                "U is not transposed: the gradient goes back through Uᵀ, not through U.",
                 "dh_later = U.T @ np.concatenate([da_i, da_f, da_g, da_o])",
                 "dh_later = sum(block @ part for block, part in zip(np.split(U, 4), [da_i, da_f, da_g, da_o]))",
             ),
@@ -202,6 +236,25 @@ RECURRENT = (
                 "The derivative of the tanh at the output, 1 − tanh²(c_t), is missing.",
                 "dh * o[t] * (1 - np.tanh(c[t]) ** 2)",
                 "dh * o[t]",
+            ),
+            Mistake(
+                "The derivative of the tanh at the output is 1 − tanh²(c_t), not 1 − c_t².",
+                "(1 - np.tanh(c[t]) ** 2)",
+                "(1 - c[t] ** 2)",
+            ),
+            Mistake(
+                "The derivative of the tanh at the output is 1 − tanh²(c_t), not 1 − h_t²: h_t has the factor o_t.",
+                "(1 - np.tanh(c[t]) ** 2)",
+                "(1 - h[t] ** 2)",
+            ),
+            Mistake("The output gate multiplies tanh(c_t), not c_t.", "dh * np.tanh(c[t]) * o[t]", "dh * c[t] * o[t]"),
+            *(
+                Mistake(
+                    f"The derivative of the sigmoid, {gate} (1 − {gate}), is missing at the {name} gate.",
+                    f" * {gate}[t] * (1 - {gate}[t])",
+                    "",
+                )
+                for gate, name in (("i", "input"), ("f", "forget"), ("o", "output"))
             ),
             Mistake(
                 "The forget gate multiplies the cell before the step, c_(t-1), not c_t.",
@@ -216,6 +269,7 @@ RECURRENT = (
             Mistake("The sign of the loss's gradient h_t − y_t is reversed.", "(h[t] - y[t])", "(y[t] - h[t])"),
         ),
         {"dW_g": ("loss", "W", slice(6, 9)), "dU_g": ("loss", "U", slice(6, 9))},
+        steps=("x", "y"),
     ),
     Exercise(
         "E2",
@@ -232,6 +286,11 @@ RECURRENT = (
                 "The convention is reversed: here z near 1 replaces the old state.",
                 "replaces = (1 - z) * h + z * n",
                 "replaces = z * h + (1 - z) * n",
+            ),
+            Mistake(
+                "The two gates are exchanged: the first rows of W and U are those of r, the next ones those of z.",
+                "r = sigmoid(x_r + u_r)  # blank: the reset gate\n    z = sigmoid(x_z + u_z)",
+                "z = sigmoid(x_r + u_r)  # blank: the reset gate\n    r = sigmoid(x_z + u_z)",
             ),
             Mistake("The reset gate also multiplies the second bias c_n.", "r * (u_n + c_n)", "(r * u_n + c_n)"),
             Mistake("The reset gate is missing in the candidate.", "x_n + r * (u_n + c_n)", "x_n + (u_n + c_n)"),
