@@ -372,6 +372,20 @@ def test_nothing_overflows_and_every_control_has_a_name(show: Show, width: int, 
     assert tab.eval_on_selector_all("th:not([scope]), table:not(:has(caption))", "all => all.length") == 0
 
 
+def test_a_title_of_an_axis_that_a_phone_cuts_is_written_below_the_figure(show: Show):
+    record = next(record for record in make_records() if record["id"] == "B8")
+    long = "share of the present state that depends on an earlier one (relative to the largest)"
+    figures = [{**figure, "y_label": long} for figure in record["figures"]]
+    tab = show([{**record, "figures": figures}], 390).tab
+    guess(tab, "B8", "false")
+    tab.wait_for_selector("#B8 .figures figure")
+    wait_for(tab, "document.querySelector('#B8 .figures .axis-title:not([hidden])') !== null")
+    assert tab.locator("#B8 .figures .axis-title:visible").all_inner_texts() == [f"y axis: {long}"]
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tab.set_viewport_size({"width": 1300, "height": 900})
+    wait_for(tab, "document.querySelector('#B8 .figures .axis-title:not([hidden])') === null")
+
+
 def test_the_bar_of_chapters_does_not_cover_a_statement_on_a_phone(show: Show):
     tab = show(make_all_records(), 390).tab
     tab.click("nav a >> nth=5")

@@ -1,10 +1,10 @@
 // Slides of a chapter: of each statement the question, the answer with its first figure, and further figures.
 import { make, makeButton } from "../../page/components/elements.js";
-import { drawFigure } from "../../page/components/figure.js";
 import { decodeFigure } from "../../page/components/matrix.js";
 import { clamp, formatPlural, keepUnitsTogether } from "../../page/components/numbers.js";
 import { createPins } from "../../page/components/pins.js";
 import { drawCharts } from "../../page/components/scales.js";
+import { drawWithTitles } from "./axes.js";
 import { GUESSES, makeVerdict } from "./verdicts.js";
 
 const WIDTH = 960, HEIGHT = 540, NARROW = 700;  // pixels: of a slide before it is enlarged; below which slides are a page
@@ -57,7 +57,7 @@ function makeQuestion({ id, claim, equation }) {
 function addFigure(slide, place, packed, room) {
   let figure = null;
   slide.prepare = () => {
-    figure ??= drawFigure(decodeFigure(packed), { scales, pins: createPins(), findFigure: () => null });
+    figure ??= drawWithTitles(decodeFigure(packed), { scales, pins: createPins(), findFigure: () => null });
     if (!figure.isConnected) place.append(figure);
     fitFigure(figure, place, room);
   };
