@@ -144,9 +144,10 @@ REFERENCES = {identifier: (sets, COMPUTE[identifier]) for identifier, sets in SE
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The page of the lab with a record for each live figure, all of them revealed."""
-    sample = make_records()[0]
+    records = {record["id"]: record for record in make_records()}
     path = tmp_path_factory.mktemp("live") / "lab.html"
-    path.write_text(build_lab_page([{**sample, "id": identifier} for identifier in REFERENCES]), encoding="utf-8")
+    shown = [{**records.get(identifier, records["B8"]), "id": identifier} for identifier in REFERENCES]
+    path.write_text(build_lab_page(shown), encoding="utf-8")
     with launch_chromium() as chromium:
         page = open_file(chromium, path)
         wait_until_drawn(page.tab)
@@ -245,6 +246,18 @@ def test_every_live_figure_has_a_title_and_a_note_and_fits_a_phone(tab: Any):
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     finally:
         tab.set_viewport_size({"width": 1300, "height": 900})
+
+
+def test_both_figures_of_c2_have_the_same_names_and_colours(tab: Any):
+    coupling = tab.locator("#C2 [data-control=coupling] input")
+    coupling.focus()
+    tab.keyboard.press("End")
+    read = "all => all.map(one => one.textContent + one.querySelector('[style]').getAttribute('style'))"
+    static, live = (tab.eval_on_selector_all(f"#C2 {place} .legend button", read) for place in (".figures", ".live"))
+    assert static == live
+    assert len(static) == 3
+    tab.keyboard.press("Home")
+    assert "diagonal W" in tab.locator("#C2 .live .legend").inner_text()  # without coupling it is normal too
 
 
 def test_every_file_with_a_live_figure_is_collected():

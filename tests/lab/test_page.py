@@ -19,7 +19,7 @@ from lab_pages import wait_for, wait_until_drawn
 from lab_records import HOSTILE, make_all_records, make_records
 
 from seqwise.lab.page import build, build_lab_page
-from seqwise.lab.page.build import NUM_STATEMENTS, split_command
+from seqwise.lab.page.build import NUM_STATEMENTS, begin_sentence, make_title, split_command
 from seqwise.page import script
 from seqwise.page.script import list_modules
 
@@ -81,11 +81,44 @@ def test_a_page_without_results_can_be_built():
         ("seqwise lab run F6 --is-deep and compare.", "seqwise lab run F6 --is-deep", "And compare."),
         ("Try seqwise lab run F6 --d 8.", "seqwise lab run F6 --d 8", "Try seqwise lab run F6 --d 8."),
         ("seqwise lab run F6 --shift -2: it falls.", "seqwise lab run F6 --shift -2", "It falls."),
+        ("seqwise lab run F6 --rates 0.5 1 1.25: near 1.", "seqwise lab run F6 --rates 0.5 1 1.25", "Near 1."),
+        ("seqwise lab run F6 --d 0: f = 0 holds.", "seqwise lab run F6 --d 0", "f = 0 holds."),
         ("Read the file.", "", "Read the file."),
     ],
 )
 def test_the_command_of_a_sentence_is_found(text: str, command: str, hint: str):
-    assert split_command(text, {"is_deep": True, "d": 4}) == (command, hint)
+    assert split_command(text, {"is_deep": True, "d": 4, "rates": [1]}) == (command, hint)
+
+
+@pytest.mark.parametrize(
+    "text", ["f = 0 closes it", "tanh' is 1", "exp(x) is 1", "h_t is 0", "x-axis", "a is 0", "", "Var"]
+)
+def test_a_variable_at_the_start_of_a_sentence_stays_as_it_is(text: str):
+    assert begin_sentence(text) == text
+
+
+@pytest.mark.parametrize("text", ["the gate", "a gate", "tanh saturates", "self-attention", "so, it grows", "so"])
+def test_a_word_at_the_start_of_a_sentence_has_a_capital(text: str):
+    assert begin_sentence(text) == text[0].upper() + text[1:]
+
+
+def test_what_is_true_instead_keeps_its_variables():
+    record = {**make_records()[0], "verdict": "refuted", "instead": "f = 0 closes it"}
+    chapters = read_data(build_lab_page([record]))["chapters"]
+    assert [each["instead"] for chapter in chapters for each in chapter["records"]] == ["f = 0 closes it"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "title"),
+    [
+        ([f"E{number}" for number in range(1, 7)], "GRU: 6 statements"),
+        (["E2"], "GRU: 1 of 6 statements"),
+        (["E2", "F1"], "The lab: 2 statements about sequence models, put to the test"),
+        ([], "The lab: 90 statements about sequence models, put to the test"),
+    ],
+)
+def test_the_title_says_what_the_page_has(ids: Sequence[str], title: str):
+    assert make_title(ids) == title
 
 
 def test_every_file_is_used_installed_and_short():
@@ -160,8 +193,8 @@ def test_no_verdict_is_in_the_page_before_the_guess(show: Show):
         ("B1", "depends", False, "The statement holds as it stands."),
         ("B8", "false", True, "The influence falls with the distance, by a factor of about 0.8 per step."),
         ("B8", "true", False, "The influence falls with the distance, by a factor of about 0.8 per step."),
-        ("C2", "depends", True, "Holds if W is normal, or nearly so."),
-        ("C2", "false", False, "Holds if W is normal, or nearly so."),
+        ("C2", "depends", True, "W is normal, or nearly so."),
+        ("C2", "false", False, "W is normal, or nearly so."),
     ],
 )
 def test_a_guess_reveals_the_verdict_with_its_evidence(
@@ -173,7 +206,7 @@ def test_a_guess_reveals_the_verdict_with_its_evidence(
     tab.wait_for_selector(f"#{identifier} figure")
     section = tab.locator(f"#{identifier}")
     text = section.inner_text()
-    assert ("Right." if is_right else "Not quite.") in text
+    assert ("Right." if is_right else "Wrong.") in text
     assert section.locator(".verdict-text").inner_text() == verdict
     assert section.locator(".verdict-evidence").text_content().replace("\u00a0", " ") == record["evidence"]
     assert record["rule"] in text.replace("\u00a0", " ")
@@ -208,7 +241,7 @@ def test_guesses_are_kept_when_the_page_is_loaded_again_and_can_be_forgotten(sho
     assert tab.locator(".score").inner_text() == "No guess yet"
 
 
-def test_the_page_works_where_nothing_can_be_stored(chromium: Any, tmp_path: Path):
+def test_guesses_are_kept_without_storage_while_the_tab_is_open(chromium: Any, tmp_path: Path):
     path = tmp_path / "lab.html"
     path.write_text(build_lab_page(make_records()), encoding="utf-8")
     tab = chromium.new_page()
@@ -219,6 +252,16 @@ def test_the_page_works_where_nothing_can_be_stored(chromium: Any, tmp_path: Pat
     wait_until_drawn(tab)
     guess(tab, "B1", "true")
     assert tab.locator("#B1 .verdict").count() == 1
+    tab.click(".index a[href='#C2']")
+    wait_for(tab, "history.state !== null")
+    tab.reload()
+    wait_until_drawn(tab)
+    assert tab.locator(".verdict").count() == 1
+    assert tab.evaluate("location.hash") == "#C2"
+    tab.click("text=Start again")
+    tab.reload()
+    wait_until_drawn(tab)
+    assert tab.locator(".verdict").count() == 0
     assert errors == []
     tab.close()
 
@@ -240,6 +283,15 @@ def test_the_switch_reveals_all_and_the_filter_chooses_among_them(show: Show):
 
 def test_a_page_of_few_statements_says_so(show: Show):
     assert show(make_records()).tab.locator("#count").inner_text() == "This page has 5 of the 90 statements."
+
+
+@pytest.mark.parametrize("width", [390, 1300])
+def test_a_page_of_one_chapter_is_named_after_it_and_has_no_list_of_chapters(show: Show, width: int):
+    tab = show([record for record in make_all_records() if record["id"].startswith("E")], width).tab
+    assert tab.inner_text("h1") == tab.title() == "GRU: 6 statements"
+    assert tab.locator("nav").is_hidden()
+    left = [tab.locator(selector).bounding_box()["x"] for selector in ("h1", "#E1")]
+    assert abs(left[0] - left[1]) < 2
 
 
 def test_a_page_of_all_statements_opens_and_draws_what_is_on_the_screen(show: Show):
@@ -318,6 +370,20 @@ def test_nothing_overflows_and_every_control_has_a_name(show: Show, width: int, 
     ids = tab.eval_on_selector_all("[id]", "all => all.map(one => one.id)")
     assert len(ids) == len(set(ids))
     assert tab.eval_on_selector_all("th:not([scope]), table:not(:has(caption))", "all => all.length") == 0
+
+
+def test_a_title_of_an_axis_that_a_phone_cuts_is_written_below_the_figure(show: Show):
+    record = next(record for record in make_records() if record["id"] == "B8")
+    long = "share of the present state that depends on an earlier one (relative to the largest)"
+    figures = [{**figure, "y_label": long} for figure in record["figures"]]
+    tab = show([{**record, "figures": figures}], 390).tab
+    guess(tab, "B8", "false")
+    tab.wait_for_selector("#B8 .figures figure")
+    wait_for(tab, "document.querySelector('#B8 .figures .axis-title:not([hidden])') !== null")
+    assert tab.locator("#B8 .figures .axis-title:visible").all_inner_texts() == [f"y axis: {long}"]
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tab.set_viewport_size({"width": 1300, "height": 900})
+    wait_for(tab, "document.querySelector('#B8 .figures .axis-title:not([hidden])') === null")
 
 
 def test_the_bar_of_chapters_does_not_cover_a_statement_on_a_phone(show: Show):

@@ -1,10 +1,11 @@
 // What is behind a guess: the verdict, the numbers and figures that decide it, and what to try next.
 import { make, makeCopyButton } from "../../page/components/elements.js";
-import { drawFigure, isNarrow } from "../../page/components/figure.js";
+import { isNarrow } from "../../page/components/figure.js";
 import { decodeFigure } from "../../page/components/matrix.js";
 import { DASH, formatDigits, formatDuration, formatWhole, isNumber, keepUnitsTogether, trimZeros } from "../../page/components/numbers.js";
 import { createPins, drawPinBar } from "../../page/components/pins.js";
 import { drawCharts } from "../../page/components/scales.js";
+import { drawWithTitles } from "./axes.js";
 import { LIVE, mountLive } from "./live/index.js";
 import { makeVerdict } from "./verdicts.js";
 
@@ -45,7 +46,7 @@ export function makeAnswer(record, { scales, styles }) {
     if (isDrawn) return;
     isDrawn = true;
     for (const figure of record.figures) {
-      const element = drawFigure(decodeFigure(figure), { scales, pins, findFigure: () => null });
+      const element = drawWithTitles(decodeFigure(figure), { scales, pins, findFigure: () => null });
       element.classList.add(isPair ? "half" : "wide");
       grid.append(element);
     }

@@ -13,24 +13,28 @@ from pathlib import Path
 from typing import Any
 
 from seqwise.environment import get_version
-from seqwise.lab.catalogue import CHAPTERS
+from seqwise.errors import capitalize, pluralize
+from seqwise.lab.catalogue import CHAPTERS, list_ids
 from seqwise.page.html import FIGURE_STYLE, build_document, fill_template, list_scales
 from seqwise.page.palette import SERIES, make_style
 
 NUM_STATEMENTS = 90  # of the textbook; a page may have fewer, after an interrupted run
-TITLE = f"The lab: {NUM_STATEMENTS} statements about sequence models, put to the test"
 COPIED = ("id", "claim", "equation", "measurement", "rule", "verdict", "condition", "instead", "evidence", "seconds")
 
 _FOLDER = Path(__file__).parent
 _COMMAND = re.compile(r"seqwise lab run [A-H]\d+")
 _OPTION = re.compile(r"\s+--(?P<name>[\w-]+)")
 _VALUE = re.compile(r"[ =](?!--)[^\s:;]*[^\s:;,.)]")  # without the punctuation of the sentence around it
+_NUMBER = re.compile(r" -?\d[\d.]*(?<!\.)(?![^\s:;,.)])")  # a further value of an option that takes several
+_ARTICLE = re.compile(r"a (?!is |has |and |or )[a-z]{2}")
+_WORD = re.compile(r"[a-z]{2,}(?=[\s,;:.!?-]|$)(?! ?=)")  # not a variable, nor a function such as exp(x) or tanh'
 
 
 def build_lab_page(records: Sequence[Mapping[str, Any]]) -> str:
     """Returns an HTML file with all results: the reader guesses each verdict before it is shown."""
+    title = make_title([record["id"] for record in records])
     data = {
-        "title": TITLE,
+        "title": title,
         "total": NUM_STATEMENTS,
         "chapters": [
             {"letter": chapter.letter, "title": chapter.title, "records": _select(records, chapter.letter)}
@@ -38,8 +42,19 @@ def build_lab_page(records: Sequence[Mapping[str, Any]]) -> str:
         ],
         **_list_appearance(),
     }
-    body = fill_template(_FOLDER / "lab.html", title=TITLE, version=get_version())
-    return build_document(TITLE, body, data, _FOLDER / "lab.js", FIGURE_STYLE, _FOLDER / "lab.css")
+    body = fill_template(_FOLDER / "lab.html", title=title, version=get_version())
+    return build_document(title, body, data, _FOLDER / "lab.js", FIGURE_STYLE, _FOLDER / "lab.css")
+
+
+def make_title(ids: Sequence[str]) -> str:
+    """Returns the title of a page with these statements: it names the chapter if all are of one."""
+    letters = {identifier[0] for identifier in ids}
+    if len(letters) != 1:
+        return f"The lab: {pluralize(len(ids) or NUM_STATEMENTS, 'statements')} about sequence models, put to the test"
+    (letter,) = letters
+    total = len(list_ids(letter))
+    count = f"{len(ids)} of " if len(ids) < total else ""
+    return f"{CHAPTERS[letter].title}: {count}{pluralize(total, 'statements')}"
 
 
 def build_slides(records: Sequence[Mapping[str, Any]], title: str) -> str:
@@ -68,6 +83,7 @@ def _convert(record: Mapping[str, Any]) -> dict[str, Any]:
     command, hint = split_command(record["try_next"], record["parameters"])
     return {
         **{key: record[key] for key in COPIED},
+        "instead": begin_sentence(record["instead"] or ""),
         "numbers": _list_single(record["measured"]),
         "parameters": {name: _show(value) for name, value in record["parameters"].items()},
         "command": command,
@@ -102,8 +118,15 @@ def split_command(text: str, parameters: Mapping[str, Any]) -> tuple[str, str]:
         is_switch = name == "quick" or isinstance(parameters.get(name.removeprefix("no_")), bool)
         if not is_switch and (value := _VALUE.match(text, end)):
             end = value.end()
+            while isinstance(parameters.get(name), (list, tuple)) and (value := _NUMBER.match(text, end)):
+                end = value.end()
     command = text[match.start() : end]
     if match.start() > 0:
         return command, text
     hint = text[end:].lstrip(" :;,.–—")
-    return command, hint[:1].upper() + hint[1:]
+    return command, begin_sentence(hint)
+
+
+def begin_sentence(text: str) -> str:
+    """Returns a text with an upper-case first letter, unless it begins with a variable or a formula."""
+    return capitalize(text) if _WORD.match(text) or _ARTICLE.match(text) else text

@@ -55,6 +55,7 @@ function makeHead() {
 
 // --- chapters
 function makeContents() {
+  document.documentElement.classList.toggle("has-one-chapter", chapters.length < 2);
   const links = chapters.map(({ letter, title: name, records: own }) => {
     const score = make("small", {}), link = make("a", { href: "#chapter-" + letter, title: name }, make("b", {}, letter), " ", make("span", {}, name), " ", score);
     return { link, letter, show() {

@@ -1,14 +1,14 @@
 // Slides of a chapter: of each statement the question, the answer with its first figure, and further figures.
 import { make, makeButton } from "../../page/components/elements.js";
-import { drawFigure } from "../../page/components/figure.js";
 import { decodeFigure } from "../../page/components/matrix.js";
 import { clamp, formatPlural, keepUnitsTogether } from "../../page/components/numbers.js";
 import { createPins } from "../../page/components/pins.js";
 import { drawCharts } from "../../page/components/scales.js";
+import { drawWithTitles } from "./axes.js";
 import { GUESSES, makeVerdict } from "./verdicts.js";
 
 const WIDTH = 960, HEIGHT = 540, NARROW = 700;  // pixels: of a slide before it is enlarged; below which slides are a page
-const BESIDE_TEXT = [556, 478], WHOLE = [880, 478];  // room for a figure, in pixels of the slide
+const BESIDE_TEXT = [556, 478], WHOLE = [880, 440];  // room for a figure, in pixels of the slide
 const FIGURE_WIDTHS = [440, 500, 560, 640, 740, 860], MAX_SCALE = 1.5;  // widths that are tried; the largest type that is needed
 const LONG_CLAIM = 110, LONG_EQUATION = 70, LONG_ANSWER = 330;  // characters, from which type is smaller
 const NEXT = ["ArrowRight", "ArrowDown", "PageDown", " ", "Enter", "n"], PREVIOUS = ["ArrowLeft", "ArrowUp", "PageUp", "Backspace", "p"];
@@ -50,14 +50,14 @@ function makeQuestion({ id, claim, equation }) {
   return makeSlide("question", `${id}: question`, make("p", { class: "number" }, id),
     make("h2", { class: claim.length > LONG_CLAIM ? "long" : null }, claim),
     make("p", { class: equation.length > LONG_EQUATION ? "equation long" : "equation" }, equation),
-    make("p", { class: "choices-text" }, ...GUESSES.map(([, text]) => make("span", {}, text))));
+    make("div", { class: "guesses", role: "group", "aria-label": `Predict ${id}` }, ...GUESSES.map(([, text]) => makeButton(text, () => show(current + 1)))));
 }
 
 // A slide with a figure, which is drawn when the slide is first shown and when the size of the screen changes.
 function addFigure(slide, place, packed, room) {
   let figure = null;
   slide.prepare = () => {
-    figure ??= drawFigure(decodeFigure(packed), { scales, pins: createPins(), findFigure: () => null });
+    figure ??= drawWithTitles(decodeFigure(packed), { scales, pins: createPins(), findFigure: () => null });
     if (!figure.isConnected) place.append(figure);
     fitFigure(figure, place, room);
   };
@@ -72,7 +72,8 @@ function makeAnswers(record) {
   if (first) addFigure(slide, place, first, BESIDE_TEXT);
   return [slide, ...others.map((figure) => {
     const box = make("div", { class: "fitted" });
-    return addFigure(makeSlide("figure", `${record.id}: ${figure.title}`, box), box, figure, WHOLE);
+    const head = make("p", { class: "head" }, make("b", { class: "number" }, record.id), " ", keepUnitsTogether(record.claim));
+    return addFigure(makeSlide("figure", `${record.id}: ${figure.title}`, head, box), box, figure, WHOLE);
   })];
 }
 

@@ -3,12 +3,12 @@ import { make, makeButton } from "../../page/components/elements.js";
 import { makeAnswer } from "./answers.js";
 import { GUESSES, getAnswer } from "./verdicts.js";
 
-const getText = (guess) => GUESSES.find(([one]) => one === guess)[1].toLowerCase();
+const getText = (guess) => GUESSES.find(([one]) => one === guess)[1];
 
 function makeFeedback(record, guess) {
   if (!guess) return make("p", { class: "feedback" }, "You have not guessed this one.");
   const isRight = guess === getAnswer(record);
-  return make("p", { class: "feedback " + (isRight ? "is-right" : "is-wrong") }, make("b", {}, isRight ? "Right. " : "Not quite. "), `You guessed: ${getText(guess)}.`);
+  return make("p", { class: "feedback " + (isRight ? "is-right" : "is-wrong") }, make("b", {}, isRight ? "Right. " : "Wrong. "), `You guessed: ${getText(guess)}.`);
 }
 
 // `context` has the guesses, the palette's scales and styles, and `watch(element, draw)`, which draws figures when they come into view.

@@ -5,7 +5,7 @@ import { keepUnitsTogether } from "../../page/components/numbers.js";
 export const GUESSES = [["true", "True"], ["false", "False"], ["depends", "Depends"]];
 const ANSWERS = { holds: "true", refuted: "false", "holds if": "depends" };
 const SIGNS = { holds: "✓", refuted: "✗", "holds if": "◐" };
-const NAMES = { holds: "Holds", refuted: "Refuted", "holds if": "Depends" };
+const NAMES = { holds: "Holds", refuted: "Refuted", "holds if": "Holds if …" };
 const CLASSES = { holds: "is-true", refuted: "is-false", "holds if": "is-conditional" };
 
 // The guess that is right.
@@ -13,12 +13,11 @@ export const getAnswer = (record) => ANSWERS[record.verdict];
 export const getName = (verdict) => NAMES[verdict];
 
 const endSentence = (text) => /[.!?]$/.test(text) ? text : text + ".";
-const capitalise = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
 
-// What is true, as a sentence.
+// What is true, as a sentence; a condition completes the name of the verdict.
 function explain(record) {
-  if (record.verdict === "holds if") return endSentence("Holds if " + record.condition);
-  return record.verdict === "refuted" ? capitalise(endSentence(record.instead ?? "")) : "The statement holds as it stands.";
+  if (record.verdict === "holds if") return endSentence(record.condition);
+  return record.verdict === "refuted" ? endSentence(record.instead ?? "") : "The statement holds as it stands.";
 }
 
 // The verdict: its name, a sentence, and the evidence.

@@ -9,11 +9,11 @@
 //
 // To add one, import it here and add it to DEFINITIONS, add its reference to tests/support/live_references.py and values to tests/lab/test_live.py.
 import { make, makeChoice, makeId } from "../../../page/components/elements.js";
-import { drawFigure } from "../../../page/components/figure.js";
 import { decodeFigure } from "../../../page/components/matrix.js";
 import { formatDigits, keepUnitsTogether, trimZeros } from "../../../page/components/numbers.js";
 import { createPins } from "../../../page/components/pins.js";
 import { drawCharts } from "../../../page/components/scales.js";
+import { drawWithTitles } from "../axes.js";
 import { ACTIVATIONS } from "./activations.js";
 import { BEAM } from "./beam.js";
 import { CLIPPING } from "./clipping.js";
@@ -68,7 +68,7 @@ export function mountLive(definition, container, { scales, styles }) {
   const update = () => {
     const numbers = definition.compute({ ...values }), pins = createPins();
     const figures = definition.draw({ ...values }, numbers).map((figure) => decodeFigure(completeFigure(figure, styles)));
-    place.replaceChildren(...figures.map((figure) => drawFigure(figure, { scales, pins, findFigure: () => null })));
+    place.replaceChildren(...figures.map((figure) => drawWithTitles(figure, { scales, pins, findFigure: () => null })));
     drawCharts(place);
     status.textContent = keepUnitsTogether(definition.describe?.({ ...values }, numbers) ?? "");
   };

@@ -1,4 +1,5 @@
 // C2: the norm of Wⁿ for a triangular matrix, which is not normal, and for a symmetric one of the same spectral radius.
+// Names and order of the lines are those of the figure that Python draws, so that both have the same colours.
 import { computeLargestEigenvalue, computeSpectralNorm, count, multiply, show } from "./numerics.js";
 
 const makeMatrix = (size, get) => count(size).map((i) => count(size).map((j) => get(i, j)));
@@ -35,17 +36,18 @@ export const SPECTRAL_RADIUS = {
       largest, step_of_largest: norms.indexOf(largest) + 1,
     };
   },
-  draw({ radius, steps }, { norms_non_normal, norms_normal, powers }) {
+  draw({ radius, coupling, steps }, { norms_non_normal, norms_normal, powers }) {
     const x = count(steps, 1);
     return [{
       kind: "LineChart", title: `Norm of Wⁿ for two matrices of spectral radius ${radius}`, x_label: "power n (time steps)",
-      y_label: "‖Wⁿ‖: largest growth of a gradient", y_log: true, references: [{ axis: "y", value: 1, label: "unchanged" }],
-      series: [{ name: "triangular W", x, y: norms_non_normal }, { name: "symmetric W", x, y: norms_normal }, { name: "ρⁿ", x, y: powers }],
-      note: "The symmetric matrix is normal and follows ρⁿ at every n. The triangular one is not: the coupling decides how much it grows first.",
+      y_label: "largest singular value of Wⁿ", y_log: true, references: [{ axis: "y", value: 1, label: "norm 1" }],
+      series: [{ name: "normal W", x, y: norms_normal }, { name: coupling ? "non-normal W" : "diagonal W", x, y: norms_non_normal }, { name: "ρⁿ", x, y: powers }],
+      note: "The normal W is symmetric and follows ρⁿ at every n. " + (coupling ? "The non-normal W is triangular: the coupling decides how far it exceeds ρⁿ." :
+        "Without coupling the triangular W is diagonal, so normal: it follows ρⁿ too."),
     }];
   },
-  describe({ steps }, { largest, step_of_largest, norms_non_normal, powers }) {
+  describe({ coupling, steps }, { largest, step_of_largest, norms_non_normal, powers }) {
     const last = `after ${steps} steps ‖Wⁿ‖ is ${show(norms_non_normal.at(-1))} and ρⁿ ${show(powers.at(-1))}.`;
-    return `The powers of the triangular matrix reach a norm of ${show(largest)} at n = ${step_of_largest}; ${last}`;
+    return `The powers of the ${coupling ? "non-normal" : "diagonal"} W reach a norm of ${show(largest)} at n = ${step_of_largest}; ${last}`;
   },
 };
