@@ -16,7 +16,7 @@ export function drawBarChart(figure, { pins }) {
 
   function paint(svg, width) {
     const shown = [...figure.names.keys()].slice(0, count), label = (i) => shorten(showToken(figure.names[i]), 40);
-    const left = Math.ceil(Math.min(width * 0.36, Math.max(20, ...shown.map((i) => measureText(label(i)))))) + 12;
+    const left = Math.ceil(Math.min(width * (width < 560 ? 0.5 : 0.42), Math.max(20, ...shown.map((i) => measureText(label(i)))))) + 12;
     const texts = shown.map((i) => format(figure.values[i])), right = width - Math.max(...texts.map((text) => measureText(text))) - 14;
     const ends = [0, ...[figure.values, figure.low ?? [], figure.high ?? []].flatMap((list) => list.slice(0, count).filter(isNumber))];
     const x = makeScale(ends, left, right), bottom = TOP + ROW * shown.length, ticks = x.ticks(Math.max(2, Math.floor((right - left) / 60)));
