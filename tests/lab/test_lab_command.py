@@ -51,6 +51,7 @@ def test_parameters_are_options(capsys):
     (result,) = json.loads(text)
     assert set(result) >= FIELDS
     assert result["parameters"]["radius"] == 0.5
+    assert result["size"] == "changed"
     assert result["measured"]["spectral_radius_normal"] == pytest.approx(0.5)
     assert result["verdict"] == "holds"  # without coupling both matrices are normal
     status, text, _ = run_command(capsys, "run", "C2", "--help")

@@ -134,6 +134,13 @@ class Experiment(ABC):
             return f"seqwise lab run {self.id}: the same with the usual parameters."
         return self.try_next
 
+    @property
+    def size(self) -> str:
+        """Which parameters it has: "full", "quick", or "changed" if some have other values."""
+        values = {name: value for name, value in asdict(self).items() if name != "seed"}
+        usual = {each.name: each.default for each in fields(self) if each.name != "seed"}
+        return "full" if values == usual else "quick" if values == {**usual, **self.quick} else "changed"
+
     def list_changed(self) -> dict[str, Any]:
         """Returns the parameters, except for the seed, that are neither the default nor those of a quick run."""
         values = {each.name: (getattr(self, each.name), each.default) for each in fields(self) if each.name != "seed"}
@@ -224,6 +231,7 @@ class Result:
             "instead": verdict.instead or None,
             "evidence": verdict.evidence,
             "measured": to_plain(dict(self.measured), digits=6),
+            "size": experiment.size,
             "parameters": asdict(experiment),
             "try_next": experiment.try_next,
             "seconds": round(self.seconds, 3),

@@ -33,7 +33,7 @@ function makeDetails(record) {
     make("h4", {}, "Rule"), make("p", {}, keepUnitsTogether(record.rule)),
     make("h4", {}, "Try next"), record.command && make("div", { class: "command" }, code, makeCopyButton(code)),
     record.hint && make("p", {}, keepUnitsTogether(record.hint)),
-    make("p", { class: "hint" }, `Parameters: ${parameters}. Time: ${record.seconds ? formatDuration(record.seconds) : "less than 1 ms"}.`));
+    make("p", { class: "hint" }, `Parameters${record.size === "quick" ? " of a quick run" : ""}: ${parameters}. Time: ${record.seconds ? formatDuration(record.seconds) : "less than 1 ms"}.`));
 }
 
 // Returns the answer to a statement. Its figures are drawn by `drawFigures`, which does nothing the second time.

@@ -86,6 +86,7 @@ def _convert(record: Mapping[str, Any]) -> dict[str, Any]:
         "instead": begin_sentence(record["instead"] or ""),
         "numbers": _list_single(record["measured"]),
         "parameters": {name: _show(value) for name, value in record["parameters"].items()},
+        "size": record.get("size", ""),
         "command": command,
         "hint": hint,
         "figures": record["figures"],
