@@ -47,7 +47,7 @@ class EqualInfluence(Experiment):
         "The norm of dh_T/dhₖ against the distance T − k, in a random RNN and in one trained to recall inputs."
     )
     rule = "Holds if the largest influence is less than twice the smallest, in both networks."
-    try_next = "seqwise lab run B8 --distance 100: the influence keeps falling, by about the same factor per step."
+    try_next = "seqwise lab run B8 --distance 100: the influence keeps falling, exponentially in the random network."
     seconds = 3.0
     quick: ClassVar = {"training_steps": 60}
     minimums: ClassVar = {"distance": 2}
