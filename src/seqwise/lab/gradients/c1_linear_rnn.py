@@ -99,7 +99,7 @@ class LinearRNN(Experiment):
         change = measured["relative_error_of_a_large_change"]
         return decide(
             linear < 1e-10 and change < 1e-10,
-            evidence=f"The formula has a relative error of {linear:.1g} in the linear RNN over {self.steps} steps, and "
+            evidence=f"The formula has a relative error of {linear:.1g} in the linear RNN for t ≤ {self.steps}, and "
             f"{change:.1g} for a change of x_1 by {self.change:g}; with tanh the error is {tanh:.2g}.",
             instead="The derivative with respect to the first input is not W^(t−1) W_x.",
         )

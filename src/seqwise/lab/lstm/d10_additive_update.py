@@ -111,7 +111,7 @@ class AdditiveUpdate(Experiment):
             condition="the factors of the product are far from 1; a product with factors near 1 is a highway too",
             evidence="Relative to guessing, the error after training is "
             + ", ".join(f"{measured[f'{name}_error']:.2g} with {NAMES[name]}" for name in CELLS)
-            + f"; before training ∂c_T/∂c_0 has over {self.length} steps, in this order, the norms "
+            + f"; before training ∂c_T/∂c_0 (T = {self.length}) has, in this order, the norms "
             + ", ".join(f"{measured[f'{name}_gradient']:.2g}" for name in CELLS)
             + ".",
             instead="The additive update is not what makes the difference on this task.",

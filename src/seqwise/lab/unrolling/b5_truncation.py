@@ -102,7 +102,7 @@ class Truncation(Experiment):
         return decide(
             7 < full < 9 and truncated < 1.1 and 1 - shortest > 10 * (1 - other),
             evidence=f"For 8 × T the saved activations grow {full:.2f}-fold in full and {truncated:.2f}-fold by "
-            f"segments of {self.window} steps. The gradient of one-step segments has a cosine of {shortest:.2f} with "
+            f"segments of length {self.window}. The gradient of one-step segments has a cosine of {shortest:.2f} with "
             f"the full one, that of another batch {other:.3f}.",
             instead="Memory grows otherwise, or the truncated gradient differs no more than that of another batch.",
         )
