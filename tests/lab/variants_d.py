@@ -107,7 +107,7 @@ class NothingExchanged(Activations):
     """Forgets to exchange the function of the content."""
 
     def build_cell(self, name):
-        return super().build_cell("standard" if name == "content" else name)
+        return super().build_cell("usual_cell" if name == "sigmoid_content" else name)
 
 
 VARIANTS = {

@@ -58,9 +58,9 @@ class LongRange(Experiment):
         for name in MODELS:
             for task in TASKS:
                 success = np.array([self.compute_success(task, name, lag) for lag in self.lags])
-                measured |= {f"{task}_{name}": success, f"{task}_success_{name}": float(success[-1])}
+                measured |= {f"{task}_{name}": success, f"success_on_{task}_of_{name}": float(success[-1])}
             gradient = self.compute_gradients(name)
-            measured |= {f"gradient_{name}": gradient, f"gradient_over_the_lag_{name}": float(gradient[-1])}
+            measured |= {f"gradient_{name}": gradient, f"gradient_over_longest_lag_of_{name}": float(gradient[-1])}
         return measured
 
     def make_task(self, name: str, lag: int) -> synthetic.SyntheticTask:
@@ -86,7 +86,7 @@ class LongRange(Experiment):
         return task.train_best(build, rates, steps=self.steps, seed=self.seed)
 
     def compute_gradients(self, name: str) -> np.ndarray:
-        """Returns the gradient by the input at distance 1 … lag, relative to distance 1, before training."""
+        """Returns the gradient with respect to the input at distance 1 … lag, relative to distance 1, untrained."""
         task = self.make_task("copy", self.lags[-1])
         norms = task.measure_gradients(self.build_model(name, task, self.lags[-1]), self.seed)[1:]
         return (norms / norms[0]).numpy()
@@ -99,9 +99,9 @@ class LongRange(Experiment):
         return decide_condition(
             shortest > 0.5 > rnn and repaired > 0.5,
             half > 0.5,
-            condition="the gates start open; with a forget bias of 0 an LSTM's gradient vanishes too",
-            evidence=f"At a lag of {self.lags[-1]} the RNN removes at most {rnn:.0%} of the loss of guessing; GRU, "
-            f"LSTM and attention at least {repaired:.0%}; an LSTM with forget bias 0: {half:.0%}.",
+            condition="the gates start open; with a forget bias of 0 an LSTM fails as well",
+            evidence=f"At a lag of {self.lags[-1]} the RNN removes at most {100 * rnn:.0f} % of the loss of guessing; "
+            f"GRU, LSTM and attention at least {100 * repaired:.0f} %; an LSTM with forget bias 0: {100 * half:.0f} %.",
             instead="At this lag the RNN learns too, or a gated model or attention fails as well.",
         )
 
@@ -120,11 +120,11 @@ class LongRange(Experiment):
             note=f"Mean and range of both tasks after {self.steps} training steps, or fewer if 0.9 is reached before.",
         )
         gradients = LineChart(
-            title="Gradient by an input against its distance from the loss, before training",
+            title="Gradient with respect to an input against its distance from the loss, before training",
             series=[Series(name=MODELS[name], x=distances, y=measured[f"gradient_{name}"]) for name in MODELS],
             x_label="distance (time steps)",
             y_label="gradient relative to distance 1",
             y_log=True,
-            note="The models whose gradient reaches the first step are those that learn the long lags.",
+            note="Training can use an input only if the gradient reaches it: compare the success at the longest lag.",
         )
         return [success, gradients]

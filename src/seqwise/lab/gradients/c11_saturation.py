@@ -30,8 +30,8 @@ class Saturation(Experiment):
     claim = "Tanh of a saturated unit passes almost no gradient."
     equation = "∂h/∂a = 1 − h² → 0  as |h| → 1"
     measurement = (
-        "The derivative of one step of an RNN's cell by its pre-activation, over a range of pre-activations, compared "
-        "with 1 − h²."
+        "The derivative of one step of an RNN's cell with respect to its pre-activation, over a range of "
+        "pre-activations, compared with 1 − h²."
     )
     rule = (
         "Holds if the derivative is below 1 % wherever |h| > 0.996, is above 50 % where |h| < 0.7, and equals 1 − h²."
@@ -80,8 +80,9 @@ class Saturation(Experiment):
         error = measured["largest_error_of_the_formula"]
         return decide(
             saturated < 0.01 and central > 0.5 and error < 1e-10,
-            evidence=f"Units with |h| > 0.996 pass at most {saturated:.2%} of the gradient, units with |h| < 0.7 at "
-            f"least {central:.0%}; at a pre-activation of 5 it is {measured['derivative_at_5']:.3%}.",
+            evidence=f"Units with |h| > 0.996 pass at most {100 * saturated:.2f} % of the gradient, units with "
+            f"|h| < 0.7 at least {100 * central:.0f} %; at a pre-activation of 5 it is "
+            f"{100 * measured['derivative_at_5']:.3f} %.",
             instead="A saturated unit still passes a gradient.",
         )
 
@@ -99,6 +100,6 @@ class Saturation(Experiment):
             y_label="∂h/∂a",
             y_log=True,
             references=[Reference(axis="y", value=0.01, label="1 %")],
-            note="The line of single precision ends where tanh(a) rounds to 1 and the gradient is exactly 0.",
+            note="Single precision has no line where tanh(a) rounds to ±1 and the gradient is exactly 0.",
         )
         return [chart]

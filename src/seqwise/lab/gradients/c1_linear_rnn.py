@@ -1,12 +1,13 @@
 """C1: how does the first input of a linear RNN reach a later state?
 
-    h_t = W h_{t−1} + W_x x_t        ⇒        ∂h_t/∂x_1 = W^(t−1) W_x
+    h_t = W h_(t−1) + W_x x_t        ⇒        ∂h_t/∂x_1 = W^(t−1) W_x
 
-Every step multiplies the state by the same W, so x_1 passes through W once for each later step. In a linear network the
-derivative does not depend on the inputs, and it describes changes of any size, not only small ones: moving x_1 by δ
-moves h_t by exactly W^(t−1) W_x δ. With a tanh the derivative is still a product of t − 1 matrices, but each contains
-the derivatives at its own state (B3), and the formula fails. The chapter follows from the power of W: an input is
-forgotten or dominates depending on how W^(t−1) grows (Goodfellow et al. 2016, section 10.7).
+Every step multiplies the state by the same W, so x_1 passes through W once for each later step (W is the recurrent
+matrix and W_x that of the input; chapter D and the exercises write U and W). In a linear network the derivative does
+not depend on the inputs, and it describes changes of any size: moving x_1 by δ moves h_t by exactly W^(t−1) W_x δ.
+With a tanh the derivative is still a product of t − 1 matrices, but each contains the derivatives at its own state
+(B3), and the formula fails. The chapter follows from the power of W: an input is forgotten or dominates depending on
+how W^(t−1) grows (Goodfellow et al. 2016, section 10.7).
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class LinearRNN(Experiment):
     claim = "In a linear RNN, x_1 reaches h_t through W^(t-1) W_x."
     equation = "∂h_t/∂x_1 = W^(t−1) W_x"
     measurement = (
-        "The Jacobian of every state by the first input, from automatic differentiation, compared with the "
-        "formula, for an RNN without activation function and for one with tanh."
+        "The Jacobian of every state with respect to the first input, from automatic differentiation, compared "
+        "with the formula, for an RNN without activation function and for one with tanh."
     )
     rule = (
         "Holds if the largest relative error in the linear RNN over all steps, of the derivative and of the effect "
@@ -66,8 +67,8 @@ class LinearRNN(Experiment):
         moved = (linear(changed)[0] - linear(x)[0])[0].detach()  # (T, U)
         expected = predicted @ torch.full((self.inputs,), self.change, dtype=torch.float64)
         return {
-            "relative_error_linear": compute_relative_error(jacobians["linear"], predicted),
-            "relative_error_tanh": compute_relative_error(jacobians["tanh"], predicted),
+            "relative_error_in_linear_rnn": compute_relative_error(jacobians["linear"], predicted),
+            "relative_error_in_tanh_rnn": compute_relative_error(jacobians["tanh"], predicted),
             "relative_error_of_a_large_change": compute_relative_error(moved[..., None], expected[..., None]),
             "norm_formula": compute_norms(predicted),
             "norm_linear": compute_norms(jacobians["linear"]),
@@ -94,13 +95,13 @@ class LinearRNN(Experiment):
         return torch.autograd.functional.jacobian(compute_states, x[0, 0]).detach()
 
     def judge(self, measured: Measured) -> Verdict:
-        linear, tanh = measured["relative_error_linear"], measured["relative_error_tanh"]
+        linear, tanh = measured["relative_error_in_linear_rnn"], measured["relative_error_in_tanh_rnn"]
         change = measured["relative_error_of_a_large_change"]
         return decide(
             linear < 1e-10 and change < 1e-10,
-            evidence=f"The formula has a relative error of {linear:.1g} in the linear RNN over {self.steps} steps, and "
+            evidence=f"The formula has a relative error of {linear:.1g} in the linear RNN for t ≤ {self.steps}, and "
             f"{change:.1g} for a change of x_1 by {self.change:g}; with tanh the error is {tanh:.2g}.",
-            instead="The derivative by the first input is not W^(t−1) W_x.",
+            instead="The derivative with respect to the first input is not W^(t−1) W_x.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqwise.lab.experiment import Experiment, Measured, Verdict, decide_condition
+from seqwise.lab.experiment import Experiment, Measured, Verdict, decide_condition, format_value
 from seqwise.lab.fitting import make_generator
 from seqwise.layers import orthogonal_
 from seqwise.page.figures import Figure, LineChart, Reference, Series
@@ -54,8 +54,8 @@ class SpectralRadius(Experiment):
             "spectral_radius_non_normal": float(torch.linalg.eigvals(non_normal).abs().max()),
             "largest_norm_normal": float(norms["normal"].max()),
             "largest_norm_non_normal": float(norms["non_normal"].max()),
-            "largest_factor_normal": compute_largest_factor(norms["normal"], predicted),
-            "largest_factor_non_normal": compute_largest_factor(norms["non_normal"], predicted),
+            "largest_ratio_to_prediction_normal": compute_largest_factor(norms["normal"], predicted),
+            "largest_ratio_to_prediction_non_normal": compute_largest_factor(norms["non_normal"], predicted),
             "norms_normal": norms["normal"],
             "norms_non_normal": norms["non_normal"],
             "predicted": predicted,
@@ -83,20 +83,22 @@ class SpectralRadius(Experiment):
         return np.array(norms)
 
     def judge(self, measured: Measured) -> Verdict:
-        normal, other = measured["largest_factor_normal"], measured["largest_factor_non_normal"]
+        normal, other = (measured[f"largest_ratio_to_prediction_{name}"] for name in ("normal", "non_normal"))
         return decide_condition(
             normal < 10,
             other < 10,
             condition="W is normal, or nearly so",
-            evidence=f"‖Wⁿ‖ is at most {normal:.3g} times ρⁿ for the normal matrix. For the other it exceeds ρⁿ by "
-            f"{np.log10(other):.0f} orders of magnitude and reaches {measured['largest_norm_non_normal']:,.1f}, "
-            f"although the spectral radius is {self.radius:g}.",
+            evidence=f"‖Wⁿ‖ is at most {normal:.3g} times ρⁿ for the normal matrix. For the triangular "
+            f"one it is up to {other:.3g} times ρⁿ; with the spectral radius {self.radius:g} it reaches "
+            f"{format_value(measured['largest_norm_non_normal'])}.",
             instead="‖Wⁿ‖ is not ρⁿ even for a normal matrix.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
         steps = np.arange(1, self.steps + 1)
-        names = {"normal W": "norms_normal", "non-normal W": "norms_non_normal", "ρⁿ": "predicted"}
+        name = "non-normal W" if self.coupling > 0 and self.units > 1 else "diagonal W (normal)"
+        names = {"normal W": "norms_normal", name: "norms_non_normal", "ρⁿ": "predicted"}
+        norms = measured["norms_non_normal"]
         chart = LineChart(
             title=f"Norm of Wⁿ for two matrices of spectral radius {self.radius:g}",
             series=[Series(name=name, x=steps, y=measured[key]) for name, key in names.items()],
@@ -104,7 +106,8 @@ class SpectralRadius(Experiment):
             y_label="largest singular value of Wⁿ",
             y_log=True,
             references=[Reference(axis="y", value=1.0, label="norm 1")],
-            note="In the end both change at the same rate per step, but the non-normal matrix first grows.",
+            note=f"{name}: the norm is {norms[0]:.3g} at n = 1 and {norms[-1]:.3g} at n = {self.steps}; its largest "
+            f"value is at n = {norms.argmax() + 1}.",
         )
         return [chart]
 

@@ -93,7 +93,7 @@ class ClippingDirection(Clipping):
         }
 
     def compute_gradients(self) -> list[Tensor]:
-        """Returns the gradient by each weight of a loss at the last step."""
+        """Returns the gradient with respect to each weight of a loss at the last step."""
         layer = Recurrent(RNNCell(4, self.units)).double()
         outputs, _ = layer(torch.randn(8, self.steps, 4, dtype=torch.float64))
         outputs[:, -1].square().sum().backward()
@@ -130,8 +130,8 @@ class ClippingSmallGradients(Clipping):
     claim = "Clipping also prevents gradients from becoming too small."
     equation = "‖g‖ ≪ θ  ⇒  ‖clip(g)‖ > ‖g‖"
     measurement = (
-        "The norm, before and after clipping by norm and by value, of the gradient by the vector of the first word "
-        "in a linear RNN, from recurrent matrices so small that it vanishes to ones so large that it explodes."
+        "The norm, before and after clipping by norm and by value, of the gradient with respect to the first word's "
+        "vector in a linear RNN, from recurrent matrices so small that it vanishes to ones so large that it explodes."
     )
     rule = "Holds if clipping enlarges the smallest of the gradients by at least 1 %."
     try_next = "seqwise lab run C7 --threshold 0.001: a lower threshold only makes more gradients smaller."
@@ -163,7 +163,7 @@ class ClippingSmallGradients(Clipping):
         }
 
     def compute_first_gradient(self, scale: float) -> Tensor:
-        """Returns the gradient by the vector of a word that occurs at the first step only, of a loss at the last."""
+        """Returns the gradient of a loss at the last step with respect to the first word's vector."""
         layer = Recurrent(RNNCell(4, self.units, "identity")).double()
         layer.cell.weight_hidden.data *= scale
         word = torch.randn(1, 1, 4, dtype=torch.float64).requires_grad_()
@@ -177,8 +177,8 @@ class ClippingSmallGradients(Clipping):
         return decide(
             after > 1.01 * before,
             evidence=f"The smallest gradient has norm {before:.3g} before clipping and {after:.3g} after it; the "
-            f"largest falls from {measured['largest_norm_before']:.3g} to "
-            f"{measured['largest_norm_after_clipping_by_norm']:.3g}.",
+            f"largest has {measured['largest_norm_before']:.3g} before and "
+            f"{measured['largest_norm_after_clipping_by_norm']:.3g} after clipping by norm.",
             instead="Clipping is an upper limit: a gradient below the threshold passes unchanged, however small it is.",
         )
 

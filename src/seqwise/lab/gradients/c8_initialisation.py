@@ -65,7 +65,7 @@ class Initialisation(Experiment):
         for name, (initialise, activation, is_shared) in pairs.items():
             signal, gradient = self.propagate(initialise, activation, is_shared)
             measured |= {f"signal_{name}": signal, f"gradient_{name}": gradient}
-            measured[f"change_{name}"] = max(signal.max() / signal.min(), gradient.max() / gradient.min())
+            measured[f"{name}_change"] = max(signal.max() / signal.min(), gradient.max() / gradient.min())
         return measured
 
     def initialise_for_relu(self, weight: Tensor) -> Tensor:
@@ -88,14 +88,14 @@ class Initialisation(Experiment):
         return compute_sizes(signals), compute_sizes(gradients)
 
     def judge(self, measured: Measured) -> Verdict:
-        xavier, he, orthogonal = (measured[f"change_{name}"] for name in ("xavier_tanh", "he_relu", "orthogonal_rnn"))
-        fixed = min(measured[f"change_fixed_{name}"] for name in ("tanh", "relu", "rnn"))
+        xavier, he, orthogonal = (measured[f"{name}_change"] for name in ("xavier_tanh", "he_relu", "orthogonal_rnn"))
+        fixed = min(measured[f"fixed_{name}_change"] for name in ("tanh", "relu", "rnn"))
         return decide(
             max(xavier, he, orthogonal) < 100 and fixed > 1000,
             evidence=f"Over {self.depth} layers or steps signal and gradient change at most {xavier:.2g}-fold (Xavier, "
             f"tanh), {he:.2g}-fold (He, ReLU) and {orthogonal:.2g}-fold (orthogonal, RNN), with a fixed standard "
             f"deviation by at least {np.log10(fixed):.0f} orders of magnitude; Xavier with ReLU by "
-            f"{np.log10(measured['change_xavier_relu']):.0f}.",
+            f"{np.log10(measured['xavier_relu_change']):.0f}.",
             instead="One of the three does not keep signal and gradient within a factor of 100, or a fixed standard "
             "deviation does as well.",
         )
@@ -119,7 +119,7 @@ class Initialisation(Experiment):
                 note=note,
             )
             for what, note in (
-                ("signal", "A signal is steady where the initialisation fits the activation function."),
+                ("signal", "A horizontal line is a signal of steady size."),
                 ("gradient", "The gradient starts at the last layer, on the right, and moves to the left."),
             )
         ]

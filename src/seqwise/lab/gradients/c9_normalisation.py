@@ -1,6 +1,6 @@
 """C9: does normalisation steady training?
 
-    h_t = tanh(LN(W x_t + U h_{t−1})),        LN(a) = g · (a − mean a) / std a + b
+    h_t = tanh(LN(W x_t + U h_(t−1))),        LN(a) = g · (a − mean a) / std a + b
 
 Layer normalisation gives the pre-activations of every step the same mean and variance (Ba et al. 2016, eq. 4). If W
 and U are multiplied by any number, LN(…) stays the same: units neither saturate (C11) because weights are too large,
@@ -90,7 +90,7 @@ class Normalisation(Experiment):
         with_norm, without_norm = measured["worst_loss_with_norm"], measured["worst_loss_without_norm"]
         return decide(
             with_norm < 0.2 and without_norm > 0.6,
-            evidence=f"Over {len(self.scales)} initial scales the loss ends between "
+            evidence=f"Over initial scales from {min(self.scales):g} to {max(self.scales):g} the loss ends between "
             f"{measured['best_loss_with_norm']:.2g} and {with_norm:.2g} of the loss of guessing with layer "
             f"normalisation, between {measured['best_loss_without_norm']:.2g} and {without_norm:.2g} without.",
             instead="From these initial scales normalisation does not decide: the plain RNN learns as well, or the "
@@ -108,16 +108,16 @@ class Normalisation(Experiment):
             y_label="loss / loss of guessing",
             x_log=True,
             references=[Reference(axis="y", value=1.0, label="guessing")],
-            note="With layer normalisation the result hardly depends on the initial scale in this range.",
+            note="A horizontal line means that the result does not depend on the initial scale.",
         )
         curves = LineChart(
-            title="Training loss of an RNN from the largest initial weights",
+            title=f"Training loss of an RNN whose initial weights are {self.scales[-1]:g} times the usual ones",
             series=[
                 Series(name=label, x=np.arange(1, self.steps + 1), y=measured[f"curve_{key}"][-1])
                 for label, key in labels.items()
             ],
             x_label="training step",
             y_label="loss / loss of guessing",
-            note=f"Initial weights are {self.scales[-1]:g} times the usual ones.",
+            note="Both start from the same directions of the weights and read the same batches.",
         )
         return [final, curves]

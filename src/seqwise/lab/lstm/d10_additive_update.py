@@ -68,7 +68,7 @@ class AdditiveUpdate(Experiment):
     claim = "Additive updates, not multiplicative ones, make the highway."
     equation = "c_t = f ⊙ c_(t−1) + i ⊙ g  against  c_t = f ⊙ c_(t−1) ⊙ (i ⊙ g)  and  f ⊙ c_(t−1) ⊙ (1 + i ⊙ g)"
     measurement = "∂c_T/∂c_k before training, and the error of recalling the first value of a sequence after training."
-    rule = "A cell has a highway if its error is below 30% of guessing's; the sum must have one, the products none."
+    rule = "A cell has a highway if its error is below 30 % of guessing's; the sum must have one, the products none."
     try_next = "seqwise lab run D10 --forget-bias 0.1: f begins near ½, and now the sum learns more slowly as well."
     seconds = 2
     quick: ClassVar = {"length": 15, "steps": 100}
@@ -89,7 +89,7 @@ class AdditiveUpdate(Experiment):
             model = LastStepModel(self.build_cell(name))
             gradients = self.compute_gradients(model.layer.cell)
             errors, _ = train_on_task(model, draw_recall, length=self.length, steps=self.steps, seed=self.seed)
-            measured |= {f"gradient_{name}": float(gradients[-1]), f"error_{name}": float(errors.mean())}
+            measured |= {f"{name}_gradient": float(gradients[-1]), f"{name}_error": float(errors.mean())}
             measured[f"gradients_{name}"] = gradients
         return measured
 
@@ -104,27 +104,27 @@ class AdditiveUpdate(Experiment):
         return cell
 
     def judge(self, measured: Measured) -> Verdict:
-        errors = {name: measured[f"error_{name}"] for name in CELLS}
-        is_highway = {name: error < 0.3 for name, error in errors.items()}
+        is_highway = {name: measured[f"{name}_error"] < 0.3 for name in CELLS}
         return decide_condition(
             is_highway["sum"] and not is_highway["product"],
             is_highway["sum"] and not is_highway["product_near_1"],
             condition="the factors of the product are far from 1; a product with factors near 1 is a highway too",
-            evidence="Error relative to guessing (and gradient over all steps before training): "
-            + "; ".join(f"{NAMES[name]}: {errors[name]:.2g} ({measured[f'gradient_{name}']:.2g})" for name in CELLS)
+            evidence="Relative to guessing, the error after training is "
+            + ", ".join(f"{measured[f'{name}_error']:.2g} with {NAMES[name]}" for name in CELLS)
+            + f"; before training ∂c_T/∂c_0 (T = {self.length}) has, in this order, the norms "
+            + ", ".join(f"{measured[f'{name}_gradient']:.2g}" for name in CELLS)
             + ".",
             instead="The additive update is not what makes the difference on this task.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
         lag = np.arange(1, self.length + 1)
-        return [
-            LineChart(
-                title="Gradient of the cell through time for three ways to update it, before training",
-                series=[Series(name=NAMES[key], x=lag, y=measured[f"gradients_{key}"]) for key in CELLS],
-                x_label="lag T − k (time steps)",
-                y_label="norm of ∂c_T/∂c_k / √units",
-                y_log=True,
-                note="A product with factors near 1 carries the gradient as the sum does.",
-            )
-        ]
+        chart = LineChart(
+            title="Gradient of the cell through time for three ways to update it, before training",
+            series=[Series(name=NAMES[key], x=lag, y=measured[f"gradients_{key}"]) for key in CELLS],
+            x_label="lag T − k (time steps)",
+            y_label="norm of ∂c_T/∂c_k / √units",
+            y_log=True,
+            note=f"All cells have the same weights and a forget bias of {self.forget_bias:g}.",
+        )
+        return [chart]

@@ -70,7 +70,7 @@ class GateRange(RandomGates):
         gates = torch.stack([values[name] for name in GATES])
         edges = np.linspace(-1, 1, 41)
         return {
-            "gates": gates.numel(),
+            "number_of_gates": gates.numel(),
             "smallest_gate": float(gates.min()),
             "one_minus_largest_gate": float(1 - gates.max()),
             "smallest_candidate": float(values["candidate"].min()),
@@ -83,8 +83,8 @@ class GateRange(RandomGates):
         rounded = "In floating point a saturated gate rounds to exactly 0 or 1; it is still not negative."
         return decide(
             low > 0 and gap > 0,
-            evidence=f"{measured['gates']:,} gates lie between {low:.2g} and 1 − {gap:.2g}; candidates, which are "
-            f"tanh, go down to {measured['smallest_candidate']:.3g}.",
+            evidence=f"{measured['number_of_gates']:,} gates lie between {low:.2g} and 1 − {gap:.2g}; candidates "
+            f"(tanh) go down to {measured['smallest_candidate']:.3g}.",
             instead=rounded if low >= 0 and gap >= 0 else "Some gates are negative or exceed 1.",
         )
 
@@ -126,12 +126,12 @@ class GateSums(RandomGates):
         sums["unit"] = torch.stack([values[name] for name in GATES]).sum(0)
         sums["softmax"] = torch.logit(values["forget"], eps=1e-15).softmax(-1).sum(-1)
         return {
-            "smallest_sum_forget": float(sums["forget"].min()),
-            "largest_sum_forget": float(sums["forget"].max()),
-            "smallest_sum_unit": float(sums["unit"].min()),
-            "largest_sum_unit": float(sums["unit"].max()),
-            "error_over_units": max(float((sums[name] - 1).abs().max()) for name in GATES),
-            "error_over_gates": float((sums["unit"] - 1).abs().max()),
+            "smallest_sum_of_a_forget_gate": float(sums["forget"].min()),
+            "largest_sum_of_a_forget_gate": float(sums["forget"].max()),
+            "smallest_i_plus_f_plus_o": float(sums["unit"].min()),
+            "largest_i_plus_f_plus_o": float(sums["unit"].max()),
+            "largest_distance_from_1_over_units": max(float((sums[name] - 1).abs().max()) for name in GATES),
+            "largest_distance_from_1_over_gates": float((sums["unit"] - 1).abs().max()),
             "mean_sums": np.array([float(each.mean()) for each in sums.values()]),
             "smallest_sums": np.array([float(each.min()) for each in sums.values()]),
             "largest_sums": np.array([float(each.max()) for each in sums.values()]),
@@ -139,10 +139,10 @@ class GateSums(RandomGates):
 
     def judge(self, measured: Measured) -> Verdict:
         return decide(
-            min(measured["error_over_units"], measured["error_over_gates"]) < 1e-3,
-            evidence=f"The forget gate sums to between {measured['smallest_sum_forget']:.3g} and "
-            f"{measured['largest_sum_forget']:.3g} over {self.units} units, i + f + o of one unit to between "
-            f"{measured['smallest_sum_unit']:.2g} and {measured['largest_sum_unit']:.3g}.",
+            min(measured[f"largest_distance_from_1_over_{name}"] for name in ("units", "gates")) < 1e-3,
+            evidence=f"The forget gate sums to between {measured['smallest_sum_of_a_forget_gate']:.3g} and "
+            f"{measured['largest_sum_of_a_forget_gate']:.3g} over {self.units} units, i + f + o of one unit to between "
+            f"{measured['smallest_i_plus_f_plus_o']:.2g} and {measured['largest_i_plus_f_plus_o']:.3g}.",
             instead="Each gate value is a separate fraction in (0, 1), one per unit; nothing makes them sum to 1.",
         )
 

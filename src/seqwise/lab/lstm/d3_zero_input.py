@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqwise.errors import pluralize
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
 from seqwise.layers import LSTMCell, Recurrent
 from seqwise.page.figures import Figure, LineChart, Reference, Series
@@ -29,7 +30,7 @@ class ZeroInput(Experiment):
     claim = "If x_t = 0 then h_t = h_(t-1)."
     equation = "x_t = 0  ⇒  h_t = h_(t−1)"
     measurement = "How far h moves, relative to its norm, at steps whose input is 0, after random inputs."
-    rule = "Holds if h changes by less than 1% at the first step with zero input."
+    rule = "Holds if h changes by less than 1 % at the first step with zero input."
     try_next = "seqwise lab run D3 --forget-bias 10: f is near 1, so the cell keeps its content, but h still moves."
     seconds = 0.1
 
@@ -68,8 +69,9 @@ class ZeroInput(Experiment):
         change = measured["change_at_first_zero"]
         return decide(
             change < 0.01,
-            evidence=f"One step with zero input moves h by {change:.0%} of its norm, {self.zeros} steps by "
-            f"{measured['change_after_all_zeros']:.0%}; a mask that skips them by {measured['change_with_mask']:.2g}.",
+            evidence=f"One step with zero input moves h by {100 * change:.3g} % of its norm, "
+            f"{pluralize(self.zeros, 'steps')} by {100 * measured['change_after_all_zeros']:.3g} %; with a mask that "
+            f"skips them h moves by {100 * measured['change_with_mask']:.2g} %.",
             instead="A zero input only removes W x_t; U h_(t−1) and the biases still drive the gates, so h changes. "
             "A mask keeps the state.",
         )

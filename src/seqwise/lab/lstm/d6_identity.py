@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqwise.errors import pluralize
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide_condition
 from seqwise.lab.lstm.unroll import compute_derivatives, compute_norms, unroll
 from seqwise.layers import LSTMCell
@@ -81,37 +82,41 @@ class IdentityCell(Experiment):
 
     def judge(self, measured: Measured) -> Verdict:
         closed, opened = measured["distance_from_identity_closed"], measured["distance_from_identity_open"]
+        mean, product = measured["mean_forget_gate_closed"], measured["products_closed"][-1]
+        steps = pluralize(self.steps, "steps")
         return decide_condition(
             closed < 0.5,
             opened < 0.5,
-            condition="the input gate is near 0 too; if it is open, the gradient survives but the cell is no identity",
-            evidence=f"Over {self.steps} steps with f near 1, ∂c_T/∂c_0 differs from the identity by {closed:.2g} with "
-            f"a closed and by {opened:.2g} with an open input gate, relative to the identity's norm; its own norm "
-            f"is {measured['norm_closed']:.2g} and {measured['norm_open']:.2g}. With f = σ(1) it is "
-            f"{measured['norm_initial']:.0e}.",
-            instead="Over this many steps the derivative is far from that of an identity although f is near 1.",
+            condition="the input gate is near 0 too; if it is open, the cell is not the identity",
+            evidence=f"Over {steps} with forget gates of {mean:.4g}, ∂c_T/∂c_0 differs from the identity by "
+            f"{closed:.2g} with a closed and by {opened:.2g} with an open input gate, relative to the identity's "
+            f"norm; its own norm is {measured['norm_closed']:.2g} and {measured['norm_open']:.2g}. With f = σ(1) it is "
+            f"{measured['norm_initial']:.1g}.",
+            instead=f"Over {steps} ∂c_T/∂c_0 is far from the identity: forget gates of {mean:.4g} "
+            f"multiply to {product:.1g}.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
-        lag = np.arange(1, self.steps + 1)
-        lines = {"f ≈ 1, i ≈ 0, all paths": "norms_closed", "f ≈ 1, i open, all paths": "norms_open"}
-        lines |= {"f ≈ 1, i open, ∏ f alone": "products_open"}
+        lag, steps = np.arange(1, self.steps + 1), pluralize(self.steps, "steps")
+        lines = {"i closed, all paths": "norms_closed", "i open, all paths": "norms_open"}
+        lines |= {"i open, ∏ f alone": "products_open"}
         vanishing = {"f = σ(1), all paths": "norms_initial", "f = σ(1), ∏ f alone": "products_initial"}
         return [
             LineChart(
-                title=f"Gradient of an LSTM's cell over {self.steps} steps with f near 1",
+                title=f"Gradient of an LSTM's cell over {steps} with a forget bias of {self.forget_bias:g}",
                 series=[Series(name=name, x=lag, y=measured[key]) for name, key in lines.items()],
                 x_label="lag T − k (time steps)",
                 y_label="norm of ∂c_T/∂c_k / √units",
                 references=[Reference(axis="y", value=1.0, label="identity")],
-                note="∏ f stays near 1 in both cases; all paths together follow it only if i is near 0.",
+                note=f"After {steps} ∏ f is {measured['products_open'][-1]:.2g}; the norm through all paths "
+                f"is {measured['norm_closed']:.2g} with i closed and {measured['norm_open']:.2g} with i open.",
             ),
             LineChart(
-                title="Gradient of an LSTM's cell with f near 1 and with the initial forget gate σ(1)",
+                title="Gradient of an LSTM's cell with this forget bias, and with the initial one: f = σ(1)",
                 series=[Series(name=name, x=lag, y=measured[key]) for name, key in (lines | vanishing).items()],
                 x_label="lag T − k (time steps)",
                 y_label="norm of ∂c_T/∂c_k / √units",
                 y_log=True,
-                note="With f = σ(1) = 0.73 the gradient vanishes.",
+                note=f"With f = σ(1) = 0.73 the norm is {measured['norm_initial']:.1g} after {steps}.",
             ),
         ]

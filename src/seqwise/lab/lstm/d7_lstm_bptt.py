@@ -65,7 +65,7 @@ def backpropagate(cell: LSTMCell, values: dict[str, Tensor], grad_h: Tensor) -> 
 @dataclass(frozen=True, kw_only=True)
 class BackpropagationByHand(Experiment):
     id = "D7"
-    claim = "dJ/dW_g written out over time."
+    claim = "dJ/dW_g, written out as a sum over time, is the gradient."
     equation = "∂J/∂W_g = Σ_t δa_g,t x_tᵀ,  δa_g,t = δc_t ⊙ i_t ⊙ (1 − g_t²)"
     measurement = "The gradients of all weights of an LSTM by the formula and by automatic differentiation."
     rule = "Holds if they agree to a relative error of 1e-10 in W, U and b of every gate, with a loss at every step."
@@ -116,7 +116,7 @@ class BackpropagationByHand(Experiment):
     def draw(self, measured: Measured) -> Sequence[Figure]:
         steps = np.arange(1, self.steps + 1)
         series = [
-            Series(name=f"W of the {name}" + (" gate" if name != "candidate" else " (W_g)"), x=steps, y=each, role=name)
+            Series(name=f"W of the {name}" + (" gate" if name != "candidate" else ", W_g"), x=steps, y=each, role=name)
             for name, each in zip(BLOCKS, measured["contributions"].T)
         ]
         return [

@@ -18,6 +18,7 @@ from typing import ClassVar
 import numpy as np
 from torch import nn
 
+from seqwise.errors import pluralize
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
 from seqwise.layers import Cell, Embedding, GRUCell, LSTMCell, RNNCell
 from seqwise.page.figures import Figure, LineChart, Reference, Series
@@ -29,7 +30,7 @@ class ParameterCounts(Experiment):
     claim = "An LSTM has about four times the parameters of an RNN; a GRU three."
     equation = "RNN: U (D + U + 1),  LSTM: 4 · U (D + U + 1),  GRU: 3 · U (D + U + 1)"
     measurement = "The number of parameters of the layers, for input width D = units U from 8 to the largest size."
-    rule = "Holds if all ratios to the RNN are within 5% of 4 and of 3."
+    rule = "Holds if all ratios to the RNN are within 5 % of 4 and of 3."
     try_next = "seqwise lab run D8 --vocabulary 100: with a small vocabulary the models' ratio approaches the cells'."
     seconds = 0.1
     minimums: ClassVar = {"largest": 8}
@@ -47,9 +48,9 @@ class ParameterCounts(Experiment):
         ratios = {f"ratios_{name}": counts[name] / counts["rnn"] for name in ("lstm", "gru")}
         model_ratios = {name: (counts[name] + outside) / (counts["rnn"] + outside) for name in ("lstm", "gru")}
         return {
-            **{f"parameters_{name}": int(counts[name][-1]) for name in counts},
-            **{f"ratio_{name}": float(ratios[f"ratios_{name}"][-1]) for name in ("lstm", "gru")},
-            **{f"ratio_of_models_{name}": float(each[-1]) for name, each in model_ratios.items()},
+            **{f"parameters_of_{name}": int(counts[name][-1]) for name in counts},
+            **{f"ratio_of_{name}_to_rnn": float(ratios[f"ratios_{name}"][-1]) for name in ("lstm", "gru")},
+            **{f"ratio_of_{name}_to_rnn_language_model": float(each[-1]) for name, each in model_ratios.items()},
             "sizes": np.array(sizes),
             **ratios,
             **{f"ratios_of_models_{name}": each for name, each in model_ratios.items()},
@@ -66,10 +67,11 @@ class ParameterCounts(Experiment):
         lstm, gru = measured["ratios_lstm"], measured["ratios_gru"]
         return decide(
             bool((abs(lstm / 4 - 1) < 0.05).all() and (abs(gru / 3 - 1) < 0.05).all()),
-            evidence=f"With {self.largest} units the LSTM has {measured['ratio_lstm']:.4g} and the GRU "
-            f"{measured['ratio_gru']:.4g} times the RNN's {measured['parameters_rnn']:,} parameters; as language "
-            f"models with {self.vocabulary:,} tokens only {measured['ratio_of_models_lstm']:.3g} and "
-            f"{measured['ratio_of_models_gru']:.3g} times.",
+            evidence=f"With {self.largest} units the LSTM has {measured['ratio_of_lstm_to_rnn']:.4g} and the GRU "
+            f"{measured['ratio_of_gru_to_rnn']:.4g} times the RNN's {measured['parameters_of_rnn']:,} parameters; as "
+            f"language models with {pluralize(self.vocabulary, 'tokens')} the ratios "
+            f"are {measured['ratio_of_lstm_to_rnn_language_model']:.3g} and "
+            f"{measured['ratio_of_gru_to_rnn_language_model']:.3g}.",
             instead="The number of gates does not explain the ratio of the parameters.",
         )
 

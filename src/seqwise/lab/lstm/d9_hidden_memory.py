@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqwise.errors import pluralize
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
 from seqwise.lab.lstm.unroll import unroll
 from seqwise.layers import LSTMCell
@@ -33,7 +34,7 @@ class HiddenMemory(Experiment):
     claim = "What is remembered and what is exposed are separate."
     equation = "o = 0  ⇒  h = 0 while c persists;  later o = 1  ⇒  h = tanh(c)"
     measurement = "c and h of an LSTM with hand-written weights that stores values, hides them, and reads them later."
-    rule = "Holds if |h| < 0.001 while a value is stored, c changes by less than 1%, and h at the end is tanh(c) to 1%."
+    rule = "Holds if |h| < 0.001 while a value is stored, c changes by less than 1 %, and h ends as tanh(c) to 1 %."
     try_next = "seqwise lab run D9 --sharpness 10: gates are then not quite 0 and 1, and the memory leaks."
     seconds = 0.1
     minimums: ClassVar = {"sharpness": 0.0}
@@ -85,7 +86,7 @@ class HiddenMemory(Experiment):
         error = measured["relative_error_of_the_read_value"]
         return decide(
             hidden < 1e-3 and change < 0.01 and error < 0.01,
-            evidence=f"For {self.delay} steps |h| ≤ {hidden:.1g} while |c| is up to "
+            evidence=f"For {pluralize(self.delay, 'steps')} |h| ≤ {hidden:.1g} while |c| is up to "
             f"{measured['largest_c_while_stored']:.2g}; c changes by {change:.1g} of its norm, and the value read at "
             f"the end is tanh(c) with a relative error of {error:.1g}.",
             instead="The stored value leaks into h, or is lost, before it is read.",
@@ -93,11 +94,12 @@ class HiddenMemory(Experiment):
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
         steps, last = np.arange(1, self.delay + 4), -1
+        c = measured["cells"][last]
         return [
             LineChart(
                 title="A value that an LSTM stores unexposed and reads out later",
                 series=[
-                    Series(name="cell c", x=steps, y=measured["cells"][last], role="cell"),
+                    Series(name="cell c", x=steps, y=c, role="cell"),
                     Series(name="output h", x=steps, y=measured["hidden"][last], role="state"),
                 ],
                 x_label="time step",
@@ -106,6 +108,7 @@ class HiddenMemory(Experiment):
                     Reference(axis="x", value=2, label="write"),
                     Reference(axis="x", value=float(steps[-1]), label="read"),
                 ],
-                note="c keeps tanh(1) while h is 0; other values in the input meanwhile are not written.",
+                note=f"c is {c[1]:.3g} after writing and {c[-1]:.3g} after {pluralize(self.delay, 'steps')}; "
+                f"in between |h| is at most {measured['largest_h_while_stored']:.1g} for all of the values.",
             )
         ]

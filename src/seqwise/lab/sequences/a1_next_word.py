@@ -61,8 +61,8 @@ class NextWord(Experiment):
                     for t in range(1, self.length + 1)
                 ]
             differences = at_once - torch.stack(one_by_one)
-            measured[f"mean_loss_{name}"] = float(at_once.mean())
-            measured[f"largest_difference_{name}"] = float(differences.abs().max())
+            measured[f"mean_loss_of_{name}"] = float(at_once.mean())
+            measured[f"largest_difference_of_{name}"] = float(differences.abs().max())
             measured[f"differences_{name}"] = differences.numpy()
         return measured
 
@@ -75,12 +75,12 @@ class NextWord(Experiment):
         return model(inputs)[0]  # an `Encoder` is causal unless asked otherwise
 
     def judge(self, measured: Measured) -> Verdict:
-        lstm, transformer = (measured[f"largest_difference_{name}"] for name in ("lstm", "transformer"))
+        lstm, transformer = (measured[f"largest_difference_of_{name}"] for name in ("lstm", "transformer"))
         return decide(
             max(lstm, transformer) < 1e-9,
             evidence=f"The loss of a prefix alone and its loss within the sequence differ by at most {lstm:.1g} (LSTM) "
-            f"and {transformer:.1g} (causal Transformer), but by up to "
-            f"{measured['largest_difference_bidirectional']:.2g} nats for the bidirectional LSTM.",
+            f"and {transformer:.1g} (causal Transformer), and by up to "
+            f"{measured['largest_difference_of_bidirectional']:.2g} nats for the bidirectional LSTM.",
             instead="A model that reads later words predicts otherwise from the sequence than from its prefixes.",
         )
 
@@ -92,6 +92,6 @@ class NextWord(Experiment):
             series=[Series(name=label, x=positions, y=measured[f"differences_{key}"]) for key, label in names.items()],
             x_label="position t (words read)",
             y_label="difference of the losses (nats)",
-            note="Zero for causal models. The bidirectional one reaches zero at the last word, where both read all.",
+            note="Zero means that reading the later words as well changes nothing; at the last word there are none.",
         )
         return [chart]

@@ -29,6 +29,7 @@ from seqwise.lab.sequences.four_tasks import END, IGNORED, Backbone, compute_los
 from seqwise.page.figures import BarChart, Figure, Table
 
 TASKS = {"sentiment": "many-to-one", "tagging": "aligned", "translation": "unaligned", "caption": "one-to-many"}
+SCORES = ("accuracy_of_", "baseline_of_")
 TEXTS = ("translation", "caption")  # tasks whose output is generated word by word
 Evaluation = tuple[np.ndarray, np.ndarray, float, float]
 
@@ -61,10 +62,10 @@ class FourShapes(Experiment):
             fit(model, draw, compute_loss, steps=self.training_steps, seed=self.seed)
             results = [self.evaluate(model, task, make_generator(self.seed, number)) for number in range(1, 9)]
             inputs, outputs = (np.concatenate([result[index] for result in results]) for index in (0, 1))
-            measured[f"shape_{task}"] = name_shape(inputs, outputs)
-            measured[f"inputs_{task}"], measured[f"outputs_{task}"] = format_range(inputs), format_range(outputs)
-            measured[f"accuracy_{task}"] = float(np.mean([result[2] for result in results]))
-            measured[f"baseline_{task}"] = float(np.mean([result[3] for result in results]))
+            measured[f"shape_of_{task}"] = name_shape(inputs, outputs)
+            measured[f"inputs_of_{task}"], measured[f"outputs_of_{task}"] = format_range(inputs), format_range(outputs)
+            measured[f"accuracy_of_{task}"] = float(np.mean([result[2] for result in results]))
+            measured[f"baseline_of_{task}"] = float(np.mean([result[3] for result in results]))
         return measured
 
     def draw_task(self, task: str, generator: torch.Generator, batch: int = 64) -> four_tasks.Example:
@@ -90,10 +91,10 @@ class FourShapes(Experiment):
         return np.full(len(x), inputs), outputs.numpy(), *accuracies
 
     def judge(self, measured: Measured) -> Verdict:
-        shapes = {task: measured[f"shape_{task}"] for task in TASKS}
-        gains = {task: measured[f"accuracy_{task}"] - measured[f"baseline_{task}"] for task in TASKS}
+        shapes = {task: measured[f"shape_of_{task}"] for task in TASKS}
+        gains = {task: measured[f"accuracy_of_{task}"] - measured[f"baseline_of_{task}"] for task in TASKS}
         found = "; ".join(
-            f"{task} {shapes[task]} ({measured[f'accuracy_{task}']:.2f} against {measured[f'baseline_{task}']:.2f})"
+            f"{task} {shapes[task]} ({' against '.join(f'{measured[key + task]:.2f}' for key in SCORES)})"
             for task in TASKS
         )
         return decide(
@@ -107,11 +108,11 @@ class FourShapes(Experiment):
         bars = BarChart(
             title="One backbone on four tasks: accuracy of outputs against the most frequent ones",
             names=[f"{task}, {'trained' if key == 'accuracy' else key}" for task, key in pairs],
-            values=np.array([measured[f"{key}_{task}"] for task, key in pairs]),
+            values=np.array([measured[f"{key}_of_{task}"] for task, key in pairs]),
             value_label="share of correct outputs",
             note="Translations and captions are generated from the network's own outputs.",
         )
-        rows = [[task, *(measured[f"{key}_{task}"] for key in ("inputs", "outputs", "shape"))] for task in TASKS]
+        rows = [[task, *(measured[f"{key}_of_{task}"] for key in ("inputs", "outputs", "shape"))] for task in TASKS]
         columns = ["task", "inputs", "outputs", "shape"]
         return [bars, Table(title="Inputs and outputs of the four tasks, as counted", columns=columns, rows=rows)]
 

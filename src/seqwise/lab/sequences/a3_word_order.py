@@ -28,8 +28,8 @@ from seqwise.page.figures import BarChart, Figure
 
 NAMES = {
     "bag": "bag of words",
-    "attention": "attention without positions",
-    "positions": "attention with positions",
+    "attention": "attention, no positions",
+    "positions": "attention + positions",
     "recurrent": "recurrent (GRU)",
 }
 
@@ -86,7 +86,7 @@ class WordOrder(Experiment):
             with torch.no_grad():
                 outputs, swapped = reader(sentences), reader(sentences.flip(1))
             measured[f"accuracy_{kind}"] = float((outputs.argmax(-1) == agents).double().mean())
-            measured[f"change_{kind}"] = float((outputs - swapped).abs().max())
+            measured[f"swap_changes_logits_of_{kind}_by"] = float((outputs - swapped).abs().max())
         return measured
 
     def build(self, kind: str) -> SentenceReader:
@@ -100,13 +100,14 @@ class WordOrder(Experiment):
 
     def judge(self, measured: Measured) -> Verdict:
         bag, attention, positions, recurrent = (measured[f"accuracy_{kind}"] for kind in NAMES)
-        change = max(measured["change_bag"], measured["change_attention"])
+        change = max(measured[f"swap_changes_logits_of_{kind}_by"] for kind in ("bag", "attention"))
         return decide(
             min(positions, recurrent) >= 0.9 and max(bag, attention) <= 0.7 and change < 1e-4,
             evidence=f'"Who bites?" is answered with an accuracy of {bag:.2f} by a bag of words, {attention:.2f} by '
             f"attention without positions, {positions:.2f} with positions and {recurrent:.2f} by a recurrent network. "
             f"Swapping the nouns changes the logits of the first two by {change:.1g}, those of the others by up to "
-            f"{measured['change_positions']:.2g} and {measured['change_recurrent']:.2g}.",
+            f"{measured['swap_changes_logits_of_positions_by']:.2g} and "
+            f"{measured['swap_changes_logits_of_recurrent_by']:.2g}.",
             instead="On this task the order of the words is not what decides whether a network succeeds.",
         )
 

@@ -60,9 +60,9 @@ class Autoregression(Experiment):
         scores = {"window": [self.score_window(lag) for lag in lags], "rnn": [self.score_rnn(lag) for lag in lags]}
         within = sum(lag <= self.window for lag in lags)
         return {
-            **{f"lowest_{name}_within": min(column[:within]) for name, column in scores.items()},
-            "highest_window_beyond": max(scores["window"][within:]),
-            "lowest_rnn_beyond": min(scores["rnn"][within:]),
+            **{f"lowest_score_of_{name}_within_reach": min(column[:within]) for name, column in scores.items()},
+            "highest_score_of_window_beyond_reach": max(scores["window"][within:]),
+            "lowest_score_of_rnn_beyond_reach": min(scores["rnn"][within:]),
             "lags": np.array(lags),
             **{f"scores_{name}": np.array(column) for name, column in scores.items()},
         }
@@ -99,8 +99,9 @@ class Autoregression(Experiment):
         return model(x)
 
     def judge(self, measured: Measured) -> Verdict:
-        window, rnn = measured["lowest_window_within"], measured["lowest_rnn_within"]
-        window_beyond, rnn_beyond = measured["highest_window_beyond"], measured["lowest_rnn_beyond"]
+        window, rnn = (measured[f"lowest_score_of_{name}_within_reach"] for name in ("window", "rnn"))
+        window_beyond = measured["highest_score_of_window_beyond_reach"]
+        rnn_beyond = measured["lowest_score_of_rnn_beyond_reach"]
         return decide(
             min(window, rnn, rnn_beyond) >= 0.5 and window_beyond < 0.2,
             evidence=f"Up to a lag of {self.window} the window predicts {window:.2f} of the variance and the RNN "
@@ -116,7 +117,7 @@ class Autoregression(Experiment):
             x_label="lag of the process (steps)",
             y_label="predicted share of the variance (R²)",
             references=[Reference(axis="y", value=COEFFICIENT**2, label="possible")],
-            note="The window is blind to what is older than itself; the hidden state is not.",
+            note=f"A window of {self.window} cannot read what is older; a hidden state can, if it learns to.",
         )
         return [chart]
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqwise.errors import pluralize
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
 from seqwise.lab.fitting import make_generator
 from seqwise.layers import FeedForward, Recurrent, RNNCell
@@ -50,7 +51,7 @@ class OneToOne(Experiment):
         measured: dict[str, float | np.ndarray] = {}
         for name, output in outputs.items():
             by_cycle = output.unflatten(1, (self.repeats, self.period))  # (1, repeats, period, U)
-            measured[f"largest_difference_{name}"] = float((by_cycle - by_cycle[:, :1]).abs().max())
+            measured[f"largest_difference_of_{name}_outputs"] = float((by_cycle - by_cycle[:, :1]).abs().max())
             measured[f"output_{name}"] = output[0, :, 0].numpy()
         return measured
 
@@ -61,7 +62,7 @@ class OneToOne(Experiment):
         return Recurrent(RNNCell(self.units, self.units)).double()(x)[0]
 
     def judge(self, measured: Measured) -> Verdict:
-        feedforward, recurrent = measured["largest_difference_feedforward"], measured["largest_difference_recurrent"]
+        feedforward, recurrent = get_differences(measured)
         return decide(
             feedforward < 1e-9 and recurrent > 0.01,
             evidence=f"For equal inputs at different times the outputs of the feed-forward network differ by at most "
@@ -71,12 +72,21 @@ class OneToOne(Experiment):
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
         steps = np.arange(1, self.period * self.repeats + 1)
+        feedforward, recurrent = get_differences(measured)
         names = {"feed-forward": "output_feedforward", "recurrent": "output_recurrent"}
         chart = LineChart(
-            title=f"Output of one unit for an input that repeats every {self.period} steps",
+            title=f"Output of one unit for an input with a period of {pluralize(self.period, 'steps')}",
             series=[Series(name=name, x=steps, y=measured[key]) for name, key in names.items()],
             x_label="time (steps)",
             y_label="output of the first unit",
-            note="The feed-forward output repeats exactly from the first cycle on; the recurrent one does not.",
+            note=f"From one period to another the feed-forward outputs change by at most {feedforward:.1g}, the "
+            f"recurrent ones by up to {recurrent:.2g}.",
         )
         return [chart]
+
+
+def get_differences(measured: Measured) -> tuple[float, float]:
+    """Returns the largest differences of the feed-forward and of the recurrent outputs."""
+    names = ("feedforward", "recurrent")
+    feedforward, recurrent = (measured[f"largest_difference_of_{name}_outputs"] for name in names)
+    return feedforward, recurrent

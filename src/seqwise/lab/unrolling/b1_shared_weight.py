@@ -5,7 +5,8 @@
 Unrolling replaces the loop by a feed-forward network of T layers that happen to have the same weights. Give each layer
 its own copy Wₜ: dL/dW follows from the chain rule, since every Wₜ depends on W with derivative 1, so the copies'
 gradients add up (Werbos 1990; Goodfellow et al. 2016, §10.2.2). Automatic differentiation does nothing else: it adds
-to `W.grad` once per use. The terms need not agree, so their sum can be much shorter than the sum of their norms.
+to `W.grad` once per use. The terms need not agree, so their sum can be much shorter than the sum of their norms. Here W
+multiplies the state and U the input; chapter D and the exercises call them U and W.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ class SharedWeight(Experiment):
         chart = LineChart(
             title="Gradients of the copies of W, and what is missing if only the last copies are added",
             series=[
-                Series(name="norm of the gradient of copy t", x=steps, y=norms / measured["norm_of_shared_gradient"]),
-                Series(name="error of the sum from t on", x=steps[2:], y=measured["errors_of_partial_sums"][2:]),
+                Series(name="gradient of copy t", x=steps, y=norms / measured["norm_of_shared_gradient"]),
+                Series(name="error of sum from t on", x=steps[2:], y=measured["errors_of_partial_sums"][2:]),
             ],
             x_label="step t of the copy",
             y_label="norm / norm of dL/dW",

@@ -55,8 +55,8 @@ class ParameterCount(Experiment):
             for name, column in counts.items():
                 column.append(self.count_trained(self.build(name, int(length)), x))
         return {
-            **{f"parameters_{name}_shortest": column[0] for name, column in counts.items()},
-            **{f"parameters_{name}_longest": column[-1] for name, column in counts.items()},
+            **{f"{name}_parameters_at_shortest_length": column[0] for name, column in counts.items()},
+            **{f"{name}_parameters_at_longest_length": column[-1] for name, column in counts.items()},
             **{f"counts_{name}": np.array(column) for name, column in counts.items()},
             "lengths": lengths,
         }
@@ -80,12 +80,16 @@ class ParameterCount(Experiment):
 
     def judge(self, measured: Measured) -> Verdict:
         is_equal = all(np.ptp(measured[f"counts_{name}"]) == 0 for name in RECURRENT)
-        short, long = ([measured[f"parameters_{name}_{end}"] for name in RECURRENT] for end in ("shortest", "longest"))
+        short, long = (
+            {name: measured[f"{name}_parameters_at_{end}_length"] for name in (*RECURRENT, "dense")}
+            for end in ("shortest", "longest")
+        )
+        short_texts, long_texts = (" / ".join(f"{each[name]:,}" for name in RECURRENT) for each in (short, long))
         return decide(
             is_equal,
-            evidence=f"RNN, GRU and LSTM have {' / '.join(map(str, short))} parameters at T = {self.shortest:,} and "
-            f"{' / '.join(map(str, long))} at T = {self.longest:,}; a dense layer has "
-            f"{measured['parameters_dense_shortest']:,} and {measured['parameters_dense_longest']:,}.",
+            evidence=f"RNN, GRU and LSTM have {short_texts} parameters at T = {self.shortest:,} and "
+            f"{long_texts} at T = {self.longest:,}; a dense layer has "
+            f"{short['dense']:,} and {long['dense']:,}.",
             instead="The count grows with the length, because steps do not share their weights.",
         )
 

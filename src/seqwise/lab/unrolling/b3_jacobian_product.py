@@ -3,8 +3,9 @@
     hₜ = tanh(aₜ),  aₜ = U xₜ + W hₜ₋₁        da_T/da_k = Π W·diag(tanh'(aₜ₋₁)),   dh_T/dh_k = Π diag(tanh'(aₜ))·W
 
 Yes, for a recurrence that passes through the tanh at every step; the factors stand in the order of time, the latest on
-the left. Whether W or the diagonal comes first depends on what is called the state: for pre-activations a it is
-W·diag (Pascanu et al. 2013, eq. 5, who print Wᵀ), for h = tanh(a) it is diag·W. The products differ only at their ends.
+the left. W multiplies the state and U the input (chapter D and the exercises call them U and W). The claim writes
+W·diag, the factor of pre-activations a (Pascanu et al. 2013, eq. 5, who print Wᵀ); for h = tanh(a) a factor is diag·W,
+and that is what is multiplied here. Both are the same alternating product and differ only at its ends.
 Notes often print another network beside this formula: hₜ = W hₜ₋₁ + U xₜ, zₜ = tanh(hₜ). There the tanh acts on what
 is read out and never on what is passed on, so each factor is W alone: dh_T/dh_k = W^(T−k), whatever the inputs.
 """
@@ -29,7 +30,7 @@ from seqwise.page.figures import Figure, LineChart, Series
 class JacobianProduct(Experiment):
     id = "B3"
     claim = "dh_T/dh_k is the product of one-step Jacobians W·diag(tanh')."
-    equation = "dh_T/dh_k = Πₜ₌ₖ₊₁…T diag(tanh'(aₜ))·W,  hₜ = tanh(aₜ),  aₜ = U xₜ + W hₜ₋₁"
+    equation = "dh_T/dh_k = Πₜ₌ₖ₊₁…T diag(tanh'(aₜ))·W,  aₜ: the argument of the tanh at step t"
     measurement = "The product, written out, against automatic differentiation, for two networks with a tanh."
     rule = "True of a network if the relative error of the product is below 1e-9."
     try_next = "seqwise lab run B3 --input-scale 0.01: tanh' is then nearly 1, and the two networks nearly agree."
@@ -55,9 +56,9 @@ class JacobianProduct(Experiment):
         product_tanh = self.multiply(W, 1 - states_tanh**2)  # tanh'(a) = 1 − tanh(a)²
         product_linear = self.multiply(W, 1 - torch.tanh(states_linear) ** 2)
         return {
-            "relative_error_through_tanh": compute_relative_error(product_tanh[-1], true_tanh[-1]),
-            "relative_error_linear": compute_relative_error(product_linear[-1], true_linear[-1]),
-            "relative_error_linear_powers_of_w": compute_relative_error(
+            "product_error_with_tanh_in_recurrence": compute_relative_error(product_tanh[-1], true_tanh[-1]),
+            "product_error_with_tanh_on_output": compute_relative_error(product_linear[-1], true_linear[-1]),
+            "error_of_power_of_w_with_tanh_on_output": compute_relative_error(
                 torch.linalg.matrix_power(W, self.steps), true_linear[-1]
             ),
             "norms_true_tanh": true_tanh.norm(dim=(1, 2)).numpy(),
@@ -88,24 +89,25 @@ class JacobianProduct(Experiment):
         return torch.stack(products)
 
     def judge(self, measured: Measured) -> Verdict:
-        inside, outside = measured["relative_error_through_tanh"], measured["relative_error_linear"]
+        inside = measured["product_error_with_tanh_in_recurrence"]
+        outside = measured["product_error_with_tanh_on_output"]
         return decide_condition(
             inside < 1e-9,
             outside < 1e-9,
             condition="the recurrence itself passes through the tanh",
-            evidence=f"The product has a relative error of {inside:.1g} for hₜ = tanh(U xₜ + W hₜ₋₁), but of "
+            evidence=f"The product has a relative error of {inside:.1g} for hₜ = tanh(U xₜ + W hₜ₋₁), and of "
             f"{outside:.2g} for hₜ = W hₜ₋₁ + U xₜ with zₜ = tanh(hₜ). There the derivative is W to the power of "
-            f"{self.steps}, with a relative error of {measured['relative_error_linear_powers_of_w']:.1g}.",
+            f"{self.steps}, with a relative error of {measured['error_of_power_of_w_with_tanh_on_output']:.1g}.",
             instead="The product is not the derivative, even where the recurrence passes through the tanh.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
         steps = np.arange(1, self.steps + 1)
         names = {
-            "tanh in the recurrence: derivative": "norms_true_tanh",
-            "tanh in the recurrence: product": "norms_product_tanh",
-            "tanh on the output only: derivative": "norms_true_linear",
-            "tanh on the output only: product": "norms_product_linear",
+            "derivative, tanh in h": "norms_true_tanh",
+            "product, tanh in h": "norms_product_tanh",
+            "derivative, tanh on z": "norms_true_linear",
+            "product, tanh on z": "norms_product_linear",
         }
         chart = LineChart(
             title="Norm of dh_T/dh_k: the product of diag(tanh')·W against the true derivative",
@@ -113,7 +115,7 @@ class JacobianProduct(Experiment):
             x_label="distance T − k (steps)",
             y_label="Frobenius norm",
             y_log=True,
-            note="The first two lines coincide. A tanh on the output only leaves the derivative a power of W.",
+            note="In one network the recurrence of h contains the tanh, in the other only the output z = tanh(h) does.",
         )
         return [chart]
 

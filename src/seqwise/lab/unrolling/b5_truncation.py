@@ -64,7 +64,7 @@ class Truncation(Experiment):
             "memory_growth_truncated": saved["truncated"][-1] / saved["truncated"][0],
             "bytes_per_sequence_full": saved["full"][-1] / self.batch,
             "bytes_per_sequence_truncated": saved["truncated"][-1] / self.batch,
-            "cosine_shortest_window": float(cosines[0]),
+            "cosine_of_shortest_window": float(cosines[0]),
             "cosine_of_another_batch": float(torch.cosine_similarity(other, full, dim=0)),
             "lengths": lengths,
             "bytes_full": np.array(saved["full"]) / self.batch,
@@ -98,11 +98,11 @@ class Truncation(Experiment):
 
     def judge(self, measured: Measured) -> Verdict:
         full, truncated = measured["memory_growth_full"], measured["memory_growth_truncated"]
-        shortest, other = measured["cosine_shortest_window"], measured["cosine_of_another_batch"]
+        shortest, other = measured["cosine_of_shortest_window"], measured["cosine_of_another_batch"]
         return decide(
             7 < full < 9 and truncated < 1.1 and 1 - shortest > 10 * (1 - other),
             evidence=f"For 8 × T the saved activations grow {full:.2f}-fold in full and {truncated:.2f}-fold by "
-            f"segments of {self.window} steps. The gradient of one-step segments has a cosine of {shortest:.2f} with "
+            f"segments of length {self.window}. The gradient of one-step segments has a cosine of {shortest:.2f} with "
             f"the full one, that of another batch {other:.3f}.",
             instead="Memory grows otherwise, or the truncated gradient differs no more than that of another batch.",
         )
@@ -125,6 +125,6 @@ class Truncation(Experiment):
             y_label="cosine with the full gradient",
             x_log=True,
             references=[Reference(axis="y", value=measured["cosine_of_another_batch"], label="full, another batch")],
-            note="Short windows bias the gradient; the cosine reaches 1 when the window is the whole sequence.",
+            note="Where the cosine is below that of another batch, truncation costs more than the choice of the data.",
         )
         return [memory, bias]

@@ -79,7 +79,7 @@ class SumOfLosses(Experiment):
         return {
             "sequences": len(tokens),
             "total_probability": float(joint.sum()),
-            "largest_difference": float((losses + joint.log()).abs().max()),
+            "largest_loss_difference": float((losses + joint.log()).abs().max()),
             "gradient_error": float((grad_total - torch.stack(grad_steps).sum(0)).norm() / grad_total.norm()),
             "smallest_loss": float(losses.min()),
             "largest_loss": float(losses.max()),
@@ -103,7 +103,7 @@ class SumOfLosses(Experiment):
         return step_losses.sum(1)
 
     def judge(self, measured: Measured) -> Verdict:
-        total, difference = measured["total_probability"], measured["largest_difference"]
+        total, difference = measured["total_probability"], measured["largest_loss_difference"]
         return decide(
             abs(total - 1) < 1e-9 and difference < 1e-9 and measured["gradient_error"] < 1e-9,
             evidence=f"For all {measured['sequences']:,} sequences the sum of step losses and −log p differ by at most "
@@ -118,8 +118,8 @@ class SumOfLosses(Experiment):
         for index, name in enumerate(("likeliest", "least likely")):
             cumulative = np.append(0.0, measured["cumulative_losses"][index])
             level = np.full(self.length + 1, measured["logarithms"][index])
-            series.append(Series(name=f"{name} sequence: losses so far", x=steps, y=cumulative))
-            series.append(Series(name=f"{name} sequence: −log p", x=steps, y=level))
+            series.append(Series(name=f"{name}: loss so far", x=steps, y=cumulative))
+            series.append(Series(name=f"{name}: −log p", x=steps, y=level))
         chart = LineChart(
             title="Sum of step losses of two sequences, and the negative logarithm of their probability",
             series=series,

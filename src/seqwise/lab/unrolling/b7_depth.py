@@ -67,10 +67,10 @@ class Depth(Experiment):
             before = self.probe(model)
             fit(model, self.draw_batch, compute_loss, steps=self.training_steps, seed=self.seed)
             measured[f"scores_{kind}"] = scores = self.probe(model)  # (depth, lags)
-            measured[f"untrained_bottom_long_{kind}"] = float(before[0, self.long_lag])
+            measured[f"{kind}_untrained_bottom_r2_at_long_lag"] = float(before[0, self.long_lag])
             for layer, index in (("bottom", 0), ("top", -1)):
-                measured[f"{layer}_short_{kind}"] = float(scores[index, self.short_lag])
-                measured[f"{layer}_long_{kind}"] = float(scores[index, self.long_lag])
+                measured[f"{kind}_{layer}_r2_at_short_lag"] = float(scores[index, self.short_lag])
+                measured[f"{kind}_{layer}_r2_at_long_lag"] = float(scores[index, self.long_lag])
         return measured
 
     def draw_batch(self, generator: torch.Generator, batch: int = 32) -> tuple[Tensor, Tensor]:
@@ -94,18 +94,19 @@ class Depth(Experiment):
 
     def judge(self, measured: Measured) -> Verdict:
         is_ordered = [
-            min(measured[f"bottom_short_{kind}"], measured[f"top_long_{kind}"]) >= 0.6
-            and measured[f"bottom_long_{kind}"] < 0.5
+            min(measured[f"{kind}_bottom_r2_at_short_lag"], measured[f"{kind}_top_r2_at_long_lag"]) >= 0.6
+            and measured[f"{kind}_bottom_r2_at_long_lag"] < 0.5
             for kind in ("gru", "rnn")
         ]
         return decide_condition(
             *is_ordered,
             condition="the long pattern exceeds the memory that a single layer has from the start",
-            evidence=f"The input of {self.long_lag} steps ago is read with R² {measured['bottom_long_gru']:.2f} from "
-            f"the bottom and {measured['top_long_gru']:.2f} from the top of the GRU, but with "
-            f"{measured['bottom_long_rnn']:.2f} from the bottom of the tanh RNN, which had "
-            f"{measured['untrained_bottom_long_rnn']:.2f} before training.",
-            instead="The lags that a layer carries do not grow with its height.",
+            evidence=f"The input of {self.long_lag} steps ago is read with R² "
+            f"{measured['gru_bottom_r2_at_long_lag']:.2f} from the bottom and "
+            f"{measured['gru_top_r2_at_long_lag']:.2f} from the top of the GRU, and with "
+            f"{measured['rnn_bottom_r2_at_long_lag']:.2f} from the bottom of the tanh RNN, which had "
+            f"{measured['rnn_untrained_bottom_r2_at_long_lag']:.2f} before training.",
+            instead="The GRU's bottom layer carries the old input as well, or a layer lacks the one it should carry.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -118,8 +119,8 @@ class Depth(Experiment):
                 ],
                 x_label="age of the input k (steps)",
                 y_label="R² of a linear probe (below 0 drawn as 0)",
-                note=f"R² at the long lag: {measured[f'bottom_long_{kind}']:.2f} in the first layer, "
-                f"{measured[f'top_long_{kind}']:.2f} in the last.",
+                note=f"R² at lag {self.long_lag}: {measured[f'{kind}_bottom_r2_at_long_lag']:.2f} in the first layer, "
+                f"{measured[f'{kind}_top_r2_at_long_lag']:.2f} in the last.",
             )
             for kind in CELLS
         ]

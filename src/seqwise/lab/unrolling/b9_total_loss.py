@@ -112,7 +112,7 @@ class TotalLoss(Experiment):
                 ]
             ),
             value_label="relative error",
-            note="The single sum is right for the last step's loss and wrong for the total.",
+            note="Each sum is compared with the gradient of the total loss, or of the last step's loss alone.",
         )
         return [terms, errors]
 
