@@ -7,8 +7,8 @@ Textbooks draw the norm of the gradient, which vanishes without residuals. In a 
 vanish: layer norm rescales the activations and with them the gradient, as batch norm does in the networks of He et al.
 (2016, section 4.1: plain networks have "healthy norms" of gradients). What vanishes is its content. Attention is an
 average over positions; without residuals repeated averages make all positions equal, for attention alone doubly
-exponentially with depth (rank collapse, Dong et al. 2021). One layer suffices for most of it: untrained weights are
-nearly uniform, so each output is nearly the mean over positions, and so is each gradient on its way back.
+exponentially with depth (rank collapse, Dong et al. 2021). The last layer then averages equal positions, so on the way
+back this one layer removes all differences: each position gets the same sum over all positions.
 
 Two errors at the outputs show it: a random one at each position, and the same with its mean over positions subtracted,
 so that only differences between positions are left. Residuals pass on both. Without them about a hundredth of the first
@@ -49,9 +49,7 @@ class ResidualGradients(Experiment):
     id = "G5"
     claim = "Residuals let gradients reach early layers."
     equation = "∂hₗ₊₁/∂hₗ = I + ∂f/∂hₗ"
-    measurement = (
-        "Norm of the gradient with respect to each layer's input, with and without residuals, for two output errors."
-    )
+    measurement = "Norm of the gradient with respect to each layer's input, with and without residuals, for two errors."
     rule = "True of an error if its gradient keeps over 10⁻⁴ of its norm with residuals, and less without."
     try_next = "seqwise lab run G5 --depth 1: a single layer needs no residuals, so the claim fails for both errors."
     seconds = 0.3
@@ -71,13 +69,10 @@ class ResidualGradients(Experiment):
         x, error = (torch.randn(shape, dtype=torch.float64, generator=generator) for _ in range(2))
         errors = {"whole_error": error, "differences": error - error.mean(1, keepdim=True)}
         without = self.get_layer_without_residual()
-        kinds = {
-            "with_residuals": PreNormEncoderLayer,
-            "without_residuals": without,
-            "without_norms": LayerWithoutResidualAndNorm,
-        }
+        names = ("with_residuals", "without_residuals", "without_norms")
+        kinds = zip(names, (PreNormEncoderLayer, without, LayerWithoutResidualAndNorm), strict=True)
         norms = {}
-        for name, kind in kinds.items():
+        for name, kind in kinds:
             torch.manual_seed(self.seed)
             encoder = Encoder([kind(self.width, 4, 4 * self.width, "relu") for _ in range(self.depth)]).double()
             for key, each in errors.items():
@@ -105,6 +100,7 @@ class ResidualGradients(Experiment):
             for key in ("whole_error", "differences")
         }
         total, differences = ((residual > VANISHED > without) for residual, without in shares.values())
+        no_norms = measured["gradient_of_whole_error_without_norms"]
         return decide_condition(
             differences,
             total,
@@ -112,8 +108,7 @@ class ResidualGradients(Experiment):
             evidence=f"Of the gradient of differences between positions, {shares['differences'][0]:.2g} times its norm "
             f"at the output arrives at the input of {pluralize(self.depth, 'layers')} with residuals, "
             f"{shares['differences'][1]:.1g} without; of that of the whole error {shares['whole_error'][0]:.2g} and "
-            f"{shares['whole_error'][1]:.2g} (without layer norm "
-            f"{measured['gradient_of_whole_error_without_norms']:.1g}).",
+            f"{shares['whole_error'][1]:.2g} (without norms {no_norms:.1g}).",
             instead="Here gradients reach the first layer without residuals too, or not even with them.",
         )
 

@@ -99,7 +99,7 @@ class FeedForwardByPosition(Experiment):
                 column_label="input position",
                 value_label="norm of ∂output / ∂input",
                 low=0.0,
-                note=f"Off the diagonal, norms are between {others.min():.2g} and {others.max():.2g}.",
+                note=f"Off the diagonal the norm is at least {others.min():.2g} and at most {others.max():.2g}.",
             )
             for part, key in titles.items()
             for others in [measured[key][~np.eye(self.length, dtype=bool)]]
