@@ -78,8 +78,8 @@ class MissingMask(Experiment):
         for name, causal in self.models.items():
             model = LanguageModel(self.symbols, causal)
             losses = fit(model, self.draw_batch, compute_loss, steps=self.steps, learning_rate=1e-2, seed=self.seed)
-            numbers |= {f"loss_{name}": float(np.mean(losses[-10:])), f"losses_{name}": np.array(losses)}
-            numbers[f"allowed_share_{name}"] = self.measure_allowed_share(model)
+            numbers |= {f"loss_of_{name}_model": float(np.mean(losses[-10:])), f"losses_{name}": np.array(losses)}
+            numbers[f"allowed_share_of_{name}_model"] = self.measure_allowed_share(model)
         return numbers
 
     def build_successors(self) -> Tensor:
@@ -102,12 +102,12 @@ class MissingMask(Experiment):
         return float((self.build_successors()[ids[:, : -self.lag]] == ids[:, self.lag :, None]).any(-1).double().mean())
 
     def judge(self, measured: Measured) -> Verdict:
-        loss, share = measured["loss_unmasked"], measured["allowed_share_unmasked"]
-        masked_loss, masked_share = measured["loss_masked"], measured["allowed_share_masked"]
+        loss, share = measured["loss_of_unmasked_model"], measured["allowed_share_of_unmasked_model"]
+        other_loss, other_share = measured["loss_of_masked_model"], measured["allowed_share_of_masked_model"]
         return decide(
-            loss < measured["entropy"] / 2 and share < masked_share / 2,
+            loss < measured["entropy"] / 2 and share < other_share / 2,
             evidence=f"Without the mask the loss is {loss:.3g} nats, of an entropy of {measured['entropy']:.3g}, and "
-            f"{share:.0%} of generated symbols are allowed; with the mask {masked_loss:.3g} and {masked_share:.0%}.",
+            f"{100 * share:.0f} % of new symbols are allowed; with it {other_loss:.3g} and {100 * other_share:.0f} %.",
             instead="The loss does not collapse, or generation still works in part, as it does for a lag of 1.",
         )
 
@@ -123,7 +123,7 @@ class MissingMask(Experiment):
         shares = BarChart(
             title="Share of generated symbols that the language allows",
             names=[*self.models, "random symbols"],
-            values=np.array([*(100 * measured[f"allowed_share_{key}"] for key in self.models), 200 / self.symbols]),
+            values=100 * np.array([*(measured[f"allowed_share_of_{n}_model"] for n in self.models), 2 / self.symbols]),
             value_label="allowed symbols (%)",
             note="Each model reads a prompt, then the symbols that it has generated itself.",
         )

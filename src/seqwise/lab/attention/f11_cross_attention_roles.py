@@ -69,10 +69,11 @@ class CrossAttentionRoles(Experiment):
         weights = attend_with_weights(queries, *layer.project_memory(states["encoder"]))[1]
         return {
             "possible_assignments": sum(row[3] != "impossible" for row in rows),
-            "is_claimed_possible": next(row[3] != "impossible" for row in rows if row[:3] == CLAIMED),
-            "is_claimed_equal_to_layer": CLAIMED in matches,
-            "equal_to_layer": "; ".join("queries {}, keys {}, values {}".format(*each) for each in matches) or "none",
-            "output_rows": output.shape[1],
+            "claimed_assignment_is_possible": next(row[3] != "impossible" for row in rows if row[:3] == CLAIMED),
+            "claimed_assignment_equals_the_layer": CLAIMED in matches,
+            "equal_assignments": "; ".join("queries {}, keys {}, values {}".format(*each) for each in matches)
+            or "none",
+            "rows_of_the_output": output.shape[1],
             "rows": rows,
             "weights": weights[0, 0].numpy(),
         }
@@ -95,11 +96,12 @@ class CrossAttentionRoles(Experiment):
         return float((context - output).abs().max()) if context.shape == output.shape else None
 
     def judge(self, measured: Measured) -> Verdict:
-        possible = "can be computed" if measured["is_claimed_possible"] else "cannot be computed at all"
+        possible = "can be computed" if measured["claimed_assignment_is_possible"] else "cannot be computed at all"
         return decide(
-            measured["is_claimed_equal_to_layer"],
+            measured["claimed_assignment_equals_the_layer"],
             evidence=f"For M = {self.source_length} and N = {self.target_length} the claimed assignment {possible}; "
-            f"{measured['possible_assignments']} of 8 can. Equal to the layer: {measured['equal_to_layer']}.",
+            f"{measured['possible_assignments']} of 8 can. Equal to the layer: "
+            f"{measured['equal_assignments']}.",
             instead="The decoder gives the queries, the encoder keys and values: one output per target position, "
             "a weighted mean over source positions.",
         )

@@ -64,8 +64,8 @@ class EncoderIndependence(Experiment):
             forward.append(self.compare(memory, self.read_memory(mixed, source, other_target)))
             trained.append(self.compare(memory, self.read_memory(second, source, target)))
         return {
-            "largest_forward_difference": max(forward),
-            "trained_difference": trained[-1],
+            "difference_in_the_forward_pass": max(forward),
+            "difference_after_training": trained[-1],
             "forward_differences": np.array(forward),
             "trained_differences": np.array(trained),
         }
@@ -105,13 +105,13 @@ class EncoderIndependence(Experiment):
         return float((memory - other).norm() / memory.norm())
 
     def judge(self, measured: Measured) -> Verdict:
-        forward, trained = measured["largest_forward_difference"], measured["trained_difference"]
+        forward, trained = measured["difference_in_the_forward_pass"], measured["difference_after_training"]
         return decide_condition(
             forward == 0,
             trained == 0,
             condition="the encoder's weights are given, as in a forward pass; in training the decoder shapes them",
             evidence=f"Another decoder and other targets change the encoder's output by {forward:.3g} in a forward "
-            f"pass; training with two different decoders changes it by {trained:.1%} after {self.steps} steps.",
+            f"pass; training with two different decoders changes it by {100 * trained:.1f} % after {self.steps} steps.",
             instead="The encoder's output changes with the decoder even in a forward pass.",
         )
 
@@ -123,6 +123,6 @@ class EncoderIndependence(Experiment):
             series=[Series(name=name, x=steps, y=100 * measured[key]) for name, key in names.items()],
             x_label="training step",
             y_label="relative difference of the encoder's output (%)",
-            note="Forward the difference is exactly 0; each update carries information from the decoder back.",
+            note="The same encoder in front of two decoders, and two encoders that start equal, trained with one each.",
         )
         return [chart]

@@ -64,11 +64,11 @@ class SecondLanguage(Experiment):
         lengths = [max(1, m // 2), m, 2 * m, 3 * m]
         return {
             "operations_of_encoder": encode(m),
-            "operations_added": add(m, n),
-            "second_difference_in_M_of_encoder": encode(3 * m) - 2 * encode(2 * m) + encode(m),
+            "operations_of_second_language": add(m, n),
+            "second_difference_of_encoder_in_M": encode(3 * m) - 2 * encode(2 * m) + encode(m),
             "second_difference_in_M": add(3 * m, n) - 2 * add(2 * m, n) + add(m, n),
             "second_difference_in_N": add(m, 3 * n) - 2 * add(m, 2 * n) + add(m, n),
-            "mixed_difference": add(2 * m, 2 * n) - add(2 * m, n) - add(m, 2 * n) + add(m, n),
+            "mixed_difference_in_M_and_N": add(2 * m, 2 * n) - add(2 * m, n) - add(m, 2 * n) + add(m, n),
             **self.compare_with_separate_encodings(),
             "lengths": np.array(lengths),
             "encoder": np.array([encode(each) for each in lengths], dtype=float),
@@ -106,19 +106,20 @@ class SecondLanguage(Experiment):
             "largest_output_difference": max(
                 float((one - other).abs().max()) for one, other in zip(shared, separate, strict=True)
             ),
-            "ms_encoded_once": 1e3 * measure_time(lambda: self.translate(model, source, targets)),
-            "ms_encoded_twice": 1e3 * measure_time(lambda: [model(source, target) for target in targets]),
+            "milliseconds_if_encoded_once": 1e3 * measure_time(lambda: self.translate(model, source, targets)),
+            "milliseconds_if_encoded_twice": 1e3 * measure_time(lambda: [model(source, target) for target in targets]),
         }
 
     def judge(self, measured: Measured) -> Verdict:
-        in_m, in_encoder = measured["second_difference_in_M"], measured["second_difference_in_M_of_encoder"]
-        has_own_terms = measured["second_difference_in_N"] > 0 and measured["mixed_difference"] > 0
-        ratio = measured["operations_added"] / measured["operations_of_encoder"]
+        in_m, in_encoder = measured["second_difference_in_M"], measured["second_difference_of_encoder_in_M"]
+        has_own_terms = measured["second_difference_in_N"] > 0 and measured["mixed_difference_in_M_and_N"] > 0
+        ratio = measured["operations_of_second_language"] / measured["operations_of_encoder"]
         return decide(
             in_m == 0 < in_encoder and has_own_terms and measured["largest_output_difference"] < 1e-5,
             evidence=f"At M = {self.source_length}, N = {self.target_length} the second language adds "
-            f"{measured['operations_added'] / 1e6:,.1f} million operations, {ratio:.0%} of one encoding. "
-            f"Their second difference in M is {in_m:,}: no term in M²; that of the encoder's is {in_encoder:,}.",
+            f"{measured['operations_of_second_language'] / 1e6:,.1f} million operations, {100 * ratio:.0f} % of one "
+            f"encoding. Their second difference in M is {in_m:,}: no term in M²; that of the encoder's is "
+            f"{in_encoder:,}.",
             instead="Another language adds a term in M², as another encoding does.",
         )
 
@@ -142,7 +143,7 @@ class SecondLanguage(Experiment):
 @dataclass(frozen=True, kw_only=True)
 class QuadraticCosts(Experiment):
     id = "F14"
-    claim = "Costs: encoder M²k, cross MNk, decoder N²k."
+    claim = "The encoder costs M²k, cross-attention MNk and the decoder N²k."
     equation = "operations ≈ a M²k + b M N k + c N²k"
     measurement = (
         "Operations of one encoder and one decoder layer for lengths from k/8 to 32 k, and their quadratic terms."
@@ -202,8 +203,9 @@ class QuadraticCosts(Experiment):
             long > 0.5,
             short > 0.5,
             condition=f"the lengths exceed about {crossover:.2g} times the width k; below, linear terms in k² dominate",
-            evidence=f"With T = M = N, the quadratic terms are {long:.0%} of the operations at T = 16 k, "
-            f"{measured['quadratic_share_at_k']:.0%} at k and {short:.0%} at k/4; they are half at {crossover:.2g} k.",
+            evidence=f"With T = M = N, the quadratic terms are {100 * long:.0f} % of the operations at T = 16 k, "
+            f"{100 * measured['quadratic_share_at_k']:.0f} % at k and {100 * short:.0f} % at k/4; they are half at "
+            f"{crossover:.2g} k.",
             instead="The linear terms in k² dominate even if the lengths are 16 times the width k.",
         )
 
@@ -222,7 +224,7 @@ class QuadraticCosts(Experiment):
             x_log=True,
             y_log=True,
             references=[Reference(axis="x", value=round(crossover), label="crossover")],
-            note="Below the crossover the cost is nearly linear in the length, above it nearly quadratic.",
+            note="At the crossover the linear and the quadratic terms are equal.",
         )
         times = LineChart(
             title=f"Time of one encoder and one decoder layer of width {self.width} on this machine",
@@ -231,7 +233,7 @@ class QuadraticCosts(Experiment):
             y_label="time (milliseconds)",
             x_log=True,
             y_log=True,
-            note="For short sequences the overhead of each call hides even the linear term.",
+            note="Times of short sequences are mostly the overhead of each call.",
         )
         return [operations, times]
 

@@ -114,8 +114,8 @@ class PathLength(Experiment):
             y_label="norm of ∂y_T/∂x_1",
             x_log=True,
             y_log=True,
-            note=f"Mean of {SEQUENCES} sequences. Attention divides it by T, because T keys share the weight; "
-            "in the recurrence it falls exponentially.",
+            note=f"Mean of {SEQUENCES} sequences. In untrained attention T keys share the weight, about 1/T each; "
+            "a recurrence multiplies the gradient by one Jacobian matrix per step.",
         )
         paths = LineChart(
             title="Updates between the first and the last position",
@@ -154,9 +154,9 @@ class SequentialSteps(Experiment):
             expected = sum(part.steps.evaluate(lengths[-1], 0) for part in count_module(layer))
             measured[f"chain_of_{name}_at_min_length"] = chains[0]
             measured[f"chain_of_{name}_at_max_length"] = chains[-1]
-            measured[f"steps_of_{name}_by_cost_view"] = expected
+            measured[f"expected_steps_of_{name}_at_max_length"] = expected
             measured[f"chains_{name}"] = np.array(chains)
-            measured[f"ms_of_{name}_at_max_length"] = measure_milliseconds(layer, inputs[-1])
+            measured[f"milliseconds_of_{name}_at_max_length"] = measure_milliseconds(layer, inputs[-1])
         return measured
 
     def build_attention(self) -> nn.Module:

@@ -56,7 +56,7 @@ class AttentiveState(Experiment):
     claim = "Self-attention can be added to a recurrent state."
     equation = "h_t = s_t + a_t,  s_t = RNN(x_t, s_(t−1)), or RNN(x_t, h_(t−1)) with feedback"
     measurement = "Accuracy in recalling the first symbol after a lag, trained with and without attention, per lag."
-    rule = "Holds if at the longest lag the accuracy is above 80% with attention and below 60% without."
+    rule = "Holds if at the longest lag the accuracy is above 80 % with attention and below 60 % without."
     try_next = "seqwise lab run F18 --form feedback --max-lag 20: attention flows back into the state; it takes longer."
     seconds = 5.0
     minimums: ClassVar = {"learning_rate": 0.0}
@@ -81,8 +81,8 @@ class AttentiveState(Experiment):
         without = [self.train_and_evaluate(lag, [Recurrent(RNNCell(self.units, self.units))]) for lag in lags]
         return {
             "longest_lag": lags[-1],
-            "accuracy_without": without[-1],
-            "accuracy_with": with_attention[-1],
+            "accuracy_without_attention": without[-1],
+            "accuracy_with_attention": with_attention[-1],
             "lags": np.array(lags),
             "accuracies_without": np.array(without),
             "accuracies_with": np.array(with_attention),
@@ -108,11 +108,11 @@ class AttentiveState(Experiment):
         return float((model.output.logits(model(ids)).argmax(-1) == targets).float().mean())
 
     def judge(self, measured: Measured) -> Verdict:
-        without, with_attention = measured["accuracy_without"], measured["accuracy_with"]
+        without, with_attention = measured["accuracy_without_attention"], measured["accuracy_with_attention"]
         return decide(
             with_attention > 0.8 and without < 0.6,
-            evidence=f"After a lag of {measured['longest_lag']} the accuracy is {with_attention:.0%} with attention "
-            f"and {without:.0%} without; chance is {1 / SYMBOLS:.0%}.",
+            evidence=f"After a lag of {measured['longest_lag']} the accuracy is {100 * with_attention:.0f} % with "
+            f"attention and {100 * without:.0f} % without; chance is {100 / SYMBOLS:.0f} %.",
             instead="Attention added to the state makes no decisive difference at this lag.",
         )
 

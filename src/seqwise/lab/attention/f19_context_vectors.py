@@ -68,7 +68,7 @@ class ContextVectors(Experiment):
             "cosine_to_own_sense_after": float(cosines[:, 1, :, 0].mean()),
             "cosine_to_other_sense_after": float(cosines[:, 1, :, 1].mean()),
             "smallest_rise_of_difference": float((margins[:, 1] - margins[:, 0]).min()),
-            "nearest_to_own_sense": float((cosines[:, 1, :, 0] > cosines[:, 1, :, 1]).mean()),
+            "share_nearer_to_own_sense": float((cosines[:, 1, :, 0] > cosines[:, 1, :, 1]).mean()),
             "cosines": cosines[:, :, :NUM_SHOWN],
             "sentences": [text for texts, _ in parts for text in texts[:NUM_SHOWN]],
         }
@@ -99,8 +99,8 @@ class ContextVectors(Experiment):
             rise > 0.1,
             evidence=f"The mean cosine to the sense of the sentence is {measured['cosine_to_own_sense_before']:.2f} "
             f"before and {measured['cosine_to_own_sense_after']:.2f} after attention, that to the other sense "
-            f"{measured['cosine_to_other_sense_after']:.1g}; {measured['nearest_to_own_sense']:.0%} of the vectors are "
-            f"nearer to their own sense. The smallest rise of the difference is {rise:.2f}.",
+            f"{measured['cosine_to_other_sense_after']:.2f}; {100 * measured['share_nearer_to_own_sense']:.0f} % of "
+            f"the vectors are nearer to their own sense. The smallest rise of the difference is {rise:.2f}.",
             instead="Attention does not move every ambiguous word towards the sense of its sentence.",
         )
 
@@ -119,6 +119,6 @@ class ContextVectors(Experiment):
             groups=groups,
             x_label="cosine to the first sense (river, fruit, animal)",
             y_label="cosine to the second sense (money, computer, food)",
-            note="Before attention a word has one vector; attention moves it to the sense of each sentence.",
+            note="Before attention a word has one vector, whatever the sentence; after it, one in each sentence.",
         )
         return [plot]

@@ -31,7 +31,7 @@ TOLERANCE = 1e-12  # float64 has a rounding error of 1e-16; sums of some hundred
 @dataclass(frozen=True, kw_only=True)
 class LoopAndMatrix(Experiment):
     id = "F1"
-    claim = "softmax(QKᵀ/√d)V, one query or many, loop or matrix."
+    claim = "softmax(QKᵀ/√d)V is the same for one query or many, as loops or as matrix products."
     equation = "Σₛ exp(qₜ·kₛ/√d) vₛ / Σᵣ exp(qₜ·kᵣ/√d) = [softmax(QKᵀ/√d) V]ₜ"
     measurement = "The largest difference between loops over scalars and three matrix forms, in float64."
     rule = "Holds if no entry of any matrix form differs from the loops by more than 1e-12."
@@ -54,9 +54,9 @@ class LoopAndMatrix(Experiment):
         one_by_one = torch.cat([attend(q[t : t + 1], k, v) for t in range(self.queries)])
         return {
             "largest_entry": float(expected.abs().max()),
-            "difference_all_queries": self.compare(context, expected),
-            "difference_fused_kernel": self.compare(attend(q[None], k[None], v[None])[0], expected),
-            "difference_one_query_at_a_time": self.compare(one_by_one, expected),
+            "difference_with_all_queries_at_once": self.compare(context, expected),
+            "difference_with_the_fused_kernel": self.compare(attend(q[None], k[None], v[None])[0], expected),
+            "difference_with_one_query_at_a_time": self.compare(one_by_one, expected),
             "weights": weights.numpy(),
         }
 
@@ -83,9 +83,9 @@ class LoopAndMatrix(Experiment):
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
         names = {
-            "all queries, weights stored": "difference_all_queries",
-            "all queries, fused kernel": "difference_fused_kernel",
-            "one query at a time": "difference_one_query_at_a_time",
+            "all queries, weights stored": "difference_with_all_queries_at_once",
+            "all queries, fused kernel": "difference_with_the_fused_kernel",
+            "one query at a time": "difference_with_one_query_at_a_time",
         }
         weights = Heatmap(
             title="Attention weights softmax(QKᵀ/√d) of random queries and keys",
@@ -103,6 +103,6 @@ class LoopAndMatrix(Experiment):
             names=list(names),
             values=np.array([measured[key] for key in names.values()]) * 1e16,
             value_label="largest |difference| (10⁻¹⁶)",
-            note="Rounding in float64, in another order of summation.",
+            note="Each form adds in another order; float64 rounds each sum to about 10⁻¹⁶ of its size.",
         )
         return [weights, differences]

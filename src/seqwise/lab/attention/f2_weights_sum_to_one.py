@@ -87,7 +87,9 @@ class WeightsSumToOne(Experiment):
             smallest > 0 and error <= TOLERANCE,
             evidence=f"Over {self.trials} cases the smallest weight is {smallest:.2g}, and no sum differs from 1 "
             f"by more than {error:.2g}.",
-            instead="Weights can underflow to 0, or sum to less than 1 if they are masked after the softmax.",
+            instead="Some weights are 0 in float64: exp underflows."
+            if smallest <= 0
+            else "The sums differ from 1, as they do if weights are masked after the softmax.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -103,6 +105,6 @@ class WeightsSumToOne(Experiment):
             x_log=True,
             y_log=True,
             references=[Reference(axis="y", value=1.4e-45, label="smallest float32")],
-            note="Minima over groups of cases; the line of float32 ends where weights underflow to exactly 0.",
+            note="Minima over groups of cases; a line has gaps, or ends, where weights underflow to exactly 0.",
         )
         return [chart]

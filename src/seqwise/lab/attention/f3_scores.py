@@ -50,10 +50,10 @@ def compute_loss(model: Any, x: Tensor, y: Tensor) -> Tensor:
 @dataclass(frozen=True, kw_only=True)
 class Scores(Experiment):
     id = "F3"
-    claim = "Scores: dot, scaled dot, general, additive."
+    claim = "Dot, scaled dot, general and additive scores are interchangeable: all learn to attend."
     equation = "score = q·k,  q·k/√d,  q·W k,  v·tanh(W q + U k)"
     measurement = "Each score's difference from its formula, and the accuracy of associative recall after training."
-    rule = "Holds if each score is within 1e-12 of its formula in float64 and recalls over 90% of unseen examples."
+    rule = "Holds if each score is within 1e-12 of its formula in float64 and recalls over 90 % of unseen examples."
     try_next = "seqwise lab run F3 --width 2 --steps 400: in two dimensions not every score can tell 16 symbols apart."
     seconds = 2.0
     quick: ClassVar = {"steps": 80}
@@ -70,14 +70,14 @@ class Scores(Experiment):
     def measure(self) -> Measured:
         numbers: dict[str, Any] = {}
         for name, score in self.build_scores().items():
-            numbers[f"difference_{name}"] = self.compare_with_formula(name)
-            numbers[f"parameters_{name}"] = sum(parameter.numel() for parameter in score.parameters())
+            numbers[f"difference_from_formula_of_{name}"] = self.compare_with_formula(name)
+            numbers[f"parameters_of_{name}"] = sum(parameter.numel() for parameter in score.parameters())
             model = Recall(score, self.symbols, self.pairs, self.width)
             losses = fit(model, self.draw_batch, compute_loss, steps=self.steps, learning_rate=2e-2, seed=self.seed)
             numbers[f"losses_{name}"] = np.array(losses)
             x, y = self.draw_batch(make_generator(self.seed, self.steps), count=1000)
             with torch.no_grad():
-                numbers[f"accuracy_{name}"] = float((model.output(model(x)).argmax(-1) == y).double().mean())
+                numbers[f"accuracy_with_{name}"] = float((model.output(model(x)).argmax(-1) == y).double().mean())
         return {"accuracy_of_guessing": 1 / self.pairs, **numbers}
 
     def build_scores(self) -> dict[str, Any]:
@@ -107,12 +107,12 @@ class Scores(Experiment):
         return torch.cat((symbols[:, :1], symbols, values), 1), values[:, 0]
 
     def judge(self, measured: Measured) -> Verdict:
-        difference = max(measured[f"difference_{name}"] for name in NAMES)
-        accuracies = [measured[f"accuracy_{name}"] for name in NAMES]
-        listed = ", ".join(f"{value:.0%} ({name})" for value, name in zip(accuracies, NAMES.values(), strict=True))
+        difference = max(measured[f"difference_from_formula_of_{name}"] for name in NAMES)
+        accuracies = [measured[f"accuracy_with_{name}"] for name in NAMES]
+        listed = ", ".join(f"{100 * measured[f'accuracy_with_{key}']:.0f} % ({name})" for key, name in NAMES.items())
         return decide(
             difference <= 1e-12 and min(accuracies) > 0.9,
-            evidence=f"The accuracies are {listed}; guessing gets {measured['accuracy_of_guessing']:.0%}. "
+            evidence=f"The accuracies are {listed}; guessing gets {100 * measured['accuracy_of_guessing']:.0f} %. "
             f"No score differs from its formula by more than {difference:.2g}.",
             instead="At this width and after these steps, not every score can select a key by a query.",
         )

@@ -76,7 +76,7 @@ class MeanOfDotProduct(DotProductMoments):
     claim = "E[qᵀk] = μᵀμ."
     equation = "E[qᵀk] = Σᵢ E[qᵢ] E[kᵢ] = μᵀμ"
     measurement = "The mean of qᵀk over many independent pairs with normal, uniform and exponential entries."
-    rule = "Holds if each mean is within 6 standard errors of μᵀμ, and 6 standard errors are below 10% of μᵀμ."
+    rule = "Holds if each mean is within 6 standard errors of μᵀμ, and 6 standard errors are below 10 % of μᵀμ."
     try_next = "seqwise lab run F4 --samples 4000: a tenth of the pairs makes the standard error √10 times as large."
     seconds = 0.5
     minimums: ClassVar = {"samples": 2, "sigma": 0.001}
@@ -88,22 +88,26 @@ class MeanOfDotProduct(DotProductMoments):
         for distribution in DISTRIBUTIONS:
             products = self.draw_products(self.d, distribution)
             standard_error = float(products.std()) / self.samples**0.5
-            numbers[f"mean_{distribution}"] = float(products.mean())
-            numbers[f"standard_errors_off_{distribution}"] = abs(float(products.mean()) - expected) / standard_error
-            numbers[f"standard_error_{distribution}"] = standard_error
+            numbers[f"mean_with_{distribution}_entries"] = float(products.mean())
+            off = abs(float(products.mean()) - expected)
+            numbers[f"standard_errors_off_with_{distribution}_entries"] = off / standard_error
+            numbers[f"standard_error_with_{distribution}_entries"] = standard_error
             running[f"running_{distribution}"] = (products.cumsum(0).numpy() / np.arange(1, self.samples + 1))[
                 counts - 1
             ]
-        return {"expected": expected, **numbers, "counts": counts, **running}
+        return {"expected_mean": expected, **numbers, "counts": counts, **running}
 
     def judge(self, measured: Measured) -> Verdict:
-        off = max(measured[f"standard_errors_off_{name}"] for name in DISTRIBUTIONS)
-        width = MAX_STANDARD_ERRORS * max(measured[f"standard_error_{name}"] for name in DISTRIBUTIONS)
-        means = ", ".join(f"{measured[f'mean_{name}']:.4g} ({name})" for name in DISTRIBUTIONS)
+        off = max(measured[f"standard_errors_off_with_{name}_entries"] for name in DISTRIBUTIONS)
+        width = MAX_STANDARD_ERRORS * max(measured[f"standard_error_with_{name}_entries"] for name in DISTRIBUTIONS)
+        means = ", ".join(f"{measured[f'mean_with_{name}_entries']:.4g} ({name})" for name in DISTRIBUTIONS)
         return decide(
-            off <= MAX_STANDARD_ERRORS and width <= 0.1 * measured["expected"],
-            evidence=f"μᵀμ is {measured['expected']:.4g}; the means are {means}, up to {off:.2g} standard errors off.",
-            instead="E[qᵀk] = μᵀμ + Σᵢ Cov(qᵢ, kᵢ): q and k are dependent here, or the pairs are too few to tell.",
+            off <= MAX_STANDARD_ERRORS and width <= 0.1 * measured["expected_mean"],
+            evidence=f"μᵀμ is {measured['expected_mean']:.4g}; the means are {means}, up to {off:.2g} standard errors "
+            "off.",
+            instead="E[qᵀk] = μᵀμ + Σᵢ Cov(qᵢ, kᵢ): q and k are dependent here."
+            if off > MAX_STANDARD_ERRORS
+            else "The standard errors are too large for a verdict: there are too few pairs, or μᵀμ is too small.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -113,8 +117,8 @@ class MeanOfDotProduct(DotProductMoments):
             x_label="number of pairs",
             y_label="mean of qᵀk so far",
             x_log=True,
-            references=[Reference(axis="y", value=measured["expected"], label="μᵀμ")],
-            note="All three distributions of the entries approach μᵀμ; only independence and the means matter.",
+            references=[Reference(axis="y", value=measured["expected_mean"], label="μᵀμ")],
+            note="The limit depends on independence and on the means only, not on the distribution of the entries.",
         )
         return [chart]
 
@@ -137,11 +141,11 @@ class VarianceOfDotProduct(DotProductMoments):
         claimed = 2 * widths * self.sigma**2 * squares + widths * self.sigma**4
         derived = 2 * self.sigma**2 * squares + widths * self.sigma**4
         return {
-            "measured_at_largest_d": variances[-1],
-            "claimed_at_largest_d": claimed[-1],
-            "derived_at_largest_d": derived[-1],
-            "largest_factor_claimed": float(np.exp(np.abs(np.log(claimed / variances)).max())),
-            "largest_factor_derived": float(np.exp(np.abs(np.log(derived / variances)).max())),
+            "variance_measured_at_largest_d": variances[-1],
+            "variance_claimed_at_largest_d": claimed[-1],
+            "variance_derived_at_largest_d": derived[-1],
+            "claim_is_off_by_a_factor_of_up_to": float(np.exp(np.abs(np.log(claimed / variances)).max())),
+            "derivation_is_off_by_a_factor_of_up_to": float(np.exp(np.abs(np.log(derived / variances)).max())),
             "widths": widths,
             "variances": variances,
             "claimed": claimed,
@@ -149,12 +153,16 @@ class VarianceOfDotProduct(DotProductMoments):
         }
 
     def judge(self, measured: Measured) -> Verdict:
-        claimed, derived = measured["largest_factor_claimed"], measured["largest_factor_derived"]
+        claimed, derived = (
+            measured["claim_is_off_by_a_factor_of_up_to"],
+            measured["derivation_is_off_by_a_factor_of_up_to"],
+        )
         return decide(
             claimed < 1.5,
-            evidence=f"At d = {self.d} the variance is {measured['measured_at_largest_d']:.4g}; the claim says "
-            f"{measured['claimed_at_largest_d']:.4g}, 2σ²μᵀμ + dσ⁴ says {measured['derived_at_largest_d']:.4g}. "
-            f"Over all widths these are off by up to a factor of {claimed:.3g} and {derived:.3g}.",
+            evidence=f"At d = {self.d} the variance is {measured['variance_measured_at_largest_d']:.4g}; the claim "
+            f"says {measured['variance_claimed_at_largest_d']:.4g}, 2σ²μᵀμ + dσ⁴ says "
+            f"{measured['variance_derived_at_largest_d']:.4g}. Over all widths these are off by up to a factor of "
+            f"{claimed:.3g} and {derived:.3g}.",
             instead="Var(qᵀk) = 2σ²μᵀμ + dσ⁴: the sum over entries is already in μᵀμ. Both agree for μ = 0 or d = 1.",
         )
 
@@ -167,6 +175,7 @@ class VarianceOfDotProduct(DotProductMoments):
             y_label="variance of qᵀk",
             x_log=True,
             y_log=True,
-            note="Measured and derived coincide, linear in d for a fixed mean per entry; the claimed one grows as d².",
+            note="For a fixed mean per entry μᵀμ is proportional to d: the derived variance is linear, the claimed one "
+            "has d².",
         )
         return [chart]

@@ -23,12 +23,7 @@ from seqwise.layers import Dot, ScaledDot, attend_with_weights
 from seqwise.page.figures import Figure, LineChart, Series
 
 CHUNK = 4_000_000  # random numbers that are held at a time
-CASES = {
-    "independent": "independent, mean 0, variance 1",
-    "shifted": "mean not 0",
-    "rescaled": "variance not 1",
-    "correlated": "correlated entries",
-}
+CASES = ("independent", "shifted", "rescaled", "correlated")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +32,7 @@ class Scaling(Experiment):
     claim = "Dividing by √d keeps the variance at 1."
     equation = "Var(qᵀk / √d) = 1"
     measurement = "The variance of scaled scores against d for four kinds of entries, and the entropy of the softmax."
-    rule = "True of a kind of entries if the variance is within 15% of 1 at every width; tested for four kinds."
+    rule = "True of a kind of entries if the variance is within 15 % of 1 at every width; tested for four kinds."
     try_next = "seqwise lab run F6 --d 1024 --samples 100000: only correlated entries get worse with the width."
     seconds = 0.3
     minimums: ClassVar = {"samples": 2, "correlation": 0.0}
@@ -62,7 +57,7 @@ class Scaling(Experiment):
         scores = self.build_scores().items()
         entropies = {n: np.array([self.measure_entropy(w, score) for w in widths.tolist()]) for n, score in scores}
         return {
-            **{f"variance_{case}": float(values[-1]) for case, values in variances.items()},
+            **{f"variance_of_{case}_entries": float(values[-1]) for case, values in variances.items()},
             **{f"entropy_{name}": float(values[-1]) for name, values in entropies.items()},
             "widths": widths,
             **{f"variances_{case}": values for case, values in variances.items()},
@@ -84,6 +79,10 @@ class Scaling(Experiment):
                 scores[case].append(torch.stack([score(a[:, None, :w], b[:, None, :w]).flatten() for w in widths]))
         return {case: torch.cat(parts, 1).double().var(1).numpy() for case, parts in scores.items()}
 
+    def name_cases(self) -> dict[str, str]:
+        deviations = f"mean {self.mean:g}", f"variance {self.sigma**2:.4g}", f"correlation {self.correlation:g}"
+        return dict(zip(CASES, ("mean 0, variance 1", *deviations), strict=True))
+
     def transform(self, case: str, entries: Tensor, shared: Tensor) -> Tensor:
         """Returns entries that violate one condition; they come in independent, with mean 0 and variance 1."""
         if case == "correlated":
@@ -99,7 +98,7 @@ class Scaling(Experiment):
 
     def judge(self, measured: Measured) -> Verdict:
         expected, *others = (bool((abs(measured[f"variances_{case}"] - 1) < 0.15).all()) for case in CASES)
-        variances = [f"{measured[f'variance_{case}']:.3g} ({name})" for case, name in CASES.items()]
+        variances = [f"{measured[f'variance_of_{key}_entries']:.3g} ({n})" for key, n in self.name_cases().items()]
         return decide_condition(
             expected,
             all(others),
@@ -110,14 +109,15 @@ class Scaling(Experiment):
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
+        names = self.name_cases().items()
         variances = LineChart(
             title="Variance of qᵀk/√d against the width d",
-            series=[Series(name=n, x=measured["widths"], y=measured[f"variances_{case}"]) for case, n in CASES.items()],
+            series=[Series(name=name, x=measured["widths"], y=measured[f"variances_{case}"]) for case, name in names],
             x_label="width d",
             y_label="variance of qᵀk/√d",
             x_log=True,
             y_log=True,
-            note="Only independent entries of mean 0 and variance 1 stay at 1.",
+            note="Expected: 1 + 2m² for a mean m, σ⁴ for a variance σ², and 1 + (d − 1)ρ² for a correlation ρ.",
         )
         entropies = LineChart(
             title=f"Entropy of the attention weights over {self.keys} keys (at most {np.log(self.keys):.2f} nats)",
@@ -125,6 +125,6 @@ class Scaling(Experiment):
             x_label="width d",
             y_label="entropy (nats)",
             x_log=True,
-            note="Without scaling the softmax attends to fewer and fewer keys as the width grows.",
+            note="The lower the entropy, the fewer keys the softmax attends to.",
         )
         return [variances, entropies]

@@ -6,10 +6,11 @@ Notes reason that scores of variance d are large, so gradients must be large. Bu
 of the scores; they pass through the Jacobian of the softmax, which depends on the weights alone. It is bounded, and it
 approaches 0 when one weight approaches 1. Scores of standard deviation √d differ by so much that this is the rule: the
 softmax is saturated, and the query learns almost nothing (Vaswani et al. 2017, §3.2.1: "extremely small gradients").
-The verdict is about the median query. Its gradient falls exponentially in √d; the mean over queries, which comes from
-the few whose best two keys are nearly tied, falls only as 1/√d. And ∂score/∂q = k has norm √d without scaling: it
-enlarges the gradients of queries at middle widths, before saturation, and those of near ties at any width. So the mean
-gradient of queries is larger without scaling than with it, but it stays bounded, as √d · 1/√d = 1: nothing explodes.
+The verdict is about the median query, whose gradient falls exponentially in √d. As d grows the gradient vanishes for
+more and more queries, in the limit for almost every one; the few whose best two keys are nearly tied keep theirs, so
+that the mean of ∂L/∂score falls only as 1/√d. And ∂score/∂q = k has norm √d without scaling: it enlarges the gradients
+of queries at middle widths, before saturation, and those of near-ties at any width. So the mean gradient of queries is
+larger without scaling than with it, but it stays bounded, as √d · 1/√d = 1: nothing explodes.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ class Saturation(Experiment):
         for name, score in (("scaled", ScaledDot()), ("unscaled", Dot())):
             rows = [self.measure_gradients(int(width), score) for width in widths]
             for key in rows[0]:
-                arrays[f"{key}_by_width_{name}"] = np.array([row[key] for row in rows])
                 numbers[f"{key}_{name}"] = rows[-1][key]
+                plural = key.replace("gradient", "gradients").replace("weight", "weights")
+                arrays[f"{plural}_{name}"] = np.array([row[key] for row in rows])
         return {**numbers, "widths": widths, **arrays}
 
     def measure_gradients(self, width: int, score: Dot) -> dict[str, float]:
@@ -71,10 +73,10 @@ class Saturation(Experiment):
         grad_scores, grad_q = torch.autograd.grad((weights @ v * direction).sum(), (scores, q))
         norms_scores, norms_q = grad_scores.norm(dim=-1).double(), grad_q.norm(dim=-1).double()
         return {
-            "median_grad_scores": float(norms_scores.median()),
-            "mean_grad_scores": float(norms_scores.mean()),
-            "median_grad_queries": float(norms_q.median()),
-            "mean_grad_queries": float(norms_q.mean()),
+            "median_gradient_of_scores": float(norms_scores.median()),
+            "mean_gradient_of_scores": float(norms_scores.mean()),
+            "median_gradient_of_queries": float(norms_q.median()),
+            "mean_gradient_of_queries": float(norms_q.mean()),
             "largest_weight": float(weights.detach().amax(-1).mean()),
         }
 
@@ -82,46 +84,47 @@ class Saturation(Experiment):
         return scores.softmax(-1)
 
     def judge(self, measured: Measured) -> Verdict:
+        key = "{}_gradient_of_{}_{}"
         ratios = {
-            part: measured[f"median_grad_{part}_unscaled"] / measured[f"median_grad_{part}_scaled"]
-            for part in ("scores", "queries")
+            (kind, part): measured[key.format(kind, part, "unscaled")] / measured[key.format(kind, part, "scaled")]
+            for kind, part in (("median", "scores"), ("median", "queries"), ("mean", "queries"))
         }
-        mean = measured["mean_grad_queries_unscaled"] / measured["mean_grad_queries_scaled"]
+        scores, queries, mean = ratios.values()
         return decide(
-            max(ratios.values()) > 10,
-            evidence=f"At d = {self.d} the median gradient without scaling is {ratios['scores']:.2g} times that with "
-            f"it for scores and {ratios['queries']:.2g} times for queries (the mean: {mean:.2g} times); the largest "
-            f"weight is {measured['largest_weight_unscaled']:.3g} on average, with scaling "
+            max(scores, queries) > 10,
+            evidence=f"At d = {self.d} the median gradient without scaling is {scores:.2g} times that with it for "
+            f"scores and {queries:.2g} times for queries, whose mean gradient is {mean:.2g} times as large; the "
+            f"largest weight is {measured['largest_weight_unscaled']:.3g} on average, with scaling "
             f"{measured['largest_weight_scaled']:.3g}.",
-            instead="Gradients through a softmax are bounded; as d grows it saturates, and most of them vanish.",
+            instead="Without scaling, gradients vanish for more and more queries as d grows, in the limit for almost "
+            "every one, while a few near-ties get large gradients; their mean stays bounded.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
-        names = {
-            "scores, scaled (median)": "median_grad_scores_by_width_scaled",
-            "scores, unscaled (median)": "median_grad_scores_by_width_unscaled",
-            "queries, unscaled (median)": "median_grad_queries_by_width_unscaled",
-            "queries, unscaled (mean)": "mean_grad_queries_by_width_unscaled",
-        }
+        names = [(kind, name) for kind in ("median", "mean") for name in ("scaled", "unscaled")]
         gradients = LineChart(
-            title="Gradient through the softmax against the width d, with and without 1/√d",
-            series=[Series(name=name, x=measured["widths"], y=measured[key]) for name, key in names.items()],
+            title="Gradient of a query against the width d, with and without 1/√d",
+            series=[
+                Series(name=f"{kind}, {name}", x=measured["widths"], y=measured[f"{kind}_gradients_of_queries_{name}"])
+                for kind, name in names
+            ],
             x_label="width d",
-            y_label="gradient norm of a query",
+            y_label="norm of ∂L/∂q over queries",
             x_log=True,
             y_log=True,
-            note="Without scaling the medians vanish; the mean is kept up by the few queries with near ties.",
+            note="The median is the typical query; the mean is kept up by queries whose best keys are nearly tied. The "
+            "more the softmax saturates, the fewer these are, and the larger their gradients.",
         )
         largest = LineChart(
             title=f"Largest of {self.keys} attention weights against the width d",
             series=[
-                Series(name=name, x=measured["widths"], y=measured[f"largest_weight_by_width_{name}"])
+                Series(name=name, x=measured["widths"], y=measured[f"largest_weights_{name}"])
                 for name in ("scaled", "unscaled")
             ],
             x_label="width d",
             y_label="largest weight (mean over queries)",
             x_log=True,
             references=[Reference(axis="y", value=1.0, label="saturated")],
-            note="Without scaling one key gets almost all the weight, whatever the query would need.",
+            note=f"At 1 a single key has all the weight; {1 / self.keys:.3g} is an equal share.",
         )
         return [gradients, largest]

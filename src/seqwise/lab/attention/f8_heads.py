@@ -110,9 +110,9 @@ class Heads(Experiment):
             is_free and two < 0.6,
             is_free and one < 0.6,
             condition="the task rewards several relations (the cost is the same in any case)",
-            evidence=f"The heads' cosine is {two:.2f} for two relations, {one:.2f} for one. {self.heads} heads report "
-            f"{measured['accuracy_two_relations']:.0%} of both neighbours, one {measured['accuracy_one_head']:.0%}.",
-            instead="Some heads do the same although there are two relations, or several cost more than one.",
+            evidence=f"The heads' cosine is {two:.2f} for two relations, {one:.2f} for one. Accuracy for both "
+            f"neighbours: {measured['accuracy_two_relations']:.2f}, with one head {measured['accuracy_one_head']:.2f}.",
+            instead="The heads do the same although there are two relations, or several cost more than one.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -125,6 +125,6 @@ class Heads(Experiment):
             column_label="position of the key minus position of the query",
             value_label="mean attention weight",
             low=0.0,
-            note="Where both neighbours are asked for, the heads share the work; otherwise they do the same.",
+            note="Two relations: both neighbours, −1 and +1, are to be reported; one relation: the previous one, −1.",
         )
         return [chart]

@@ -50,9 +50,9 @@ class SigmoidSymmetry(Experiment):
             difference = (left - right).abs()
             relative = (difference / left.clamp(min=torch.finfo(dtype).tiny)).numpy()
             measured |= {
-                f"largest_error_{name}": float(difference.max()),
-                f"machine_epsilon_{name}": epsilon,
-                f"largest_relative_error_{name}": float(relative.max()),
+                f"largest_error_in_{name}_precision": float(difference.max()),
+                f"machine_epsilon_in_{name}_precision": epsilon,
+                f"largest_relative_error_in_{name}_precision": float(relative.max()),
                 f"relative_errors_{name}": np.maximum(relative[:: max(1, self.points // 200)], epsilon),
                 "x": x[:: max(1, self.points // 200)].numpy(),
             }
@@ -62,13 +62,14 @@ class SigmoidSymmetry(Experiment):
         return sigmoid(-x)
 
     def judge(self, measured: Measured) -> Verdict:
-        errors = {name: (measured[f"largest_error_{name}"], measured[f"machine_epsilon_{name}"]) for name in PRECISIONS}
+        keys = "largest_error", "machine_epsilon"
+        errors = {name: [measured[f"{key}_in_{name}_precision"] for key in keys] for name in PRECISIONS}
         return decide(
             all(error <= 4 * epsilon for error, epsilon in errors.values()),
             evidence="The sides differ by at most "
             + " and ".join(f"{error:.2g} in {name} precision (ε = {eps:.2g})" for name, (error, eps) in errors.items())
-            + f"; relative to σ(−x), by up to {measured['largest_relative_error_single']:.1g} and "
-            + f"{measured['largest_relative_error_double']:.1g} (1: no correct digit is left).",
+            + f"; relative to σ(−x), by up to {measured['largest_relative_error_in_single_precision']:.1g} "
+            + f"and {measured['largest_relative_error_in_double_precision']:.1g} (1: no correct digit is left).",
             instead="The two sides differ by more than rounding.",
         )
 
@@ -84,6 +85,7 @@ class SigmoidSymmetry(Experiment):
                 y_label="relative error",
                 y_log=True,
                 references=[Reference(axis="y", value=1.0, label="no correct digit")],
-                note="For large x the subtraction loses all digits. Errors below the machine epsilon are drawn at it.",
+                note="From x ≈ 17 (single) and x ≈ 37 (double) on, 1 − σ(x) has no digit left. Errors below the "
+                "machine epsilon are drawn at it.",
             )
         ]

@@ -53,7 +53,7 @@ class UpdateGate(GRUPair):
     claim = "Update gate near 0 keeps the state."
     equation = "z ≈ 0  ⇒  h_t ≈ h_(t−1)"
     measurement = "The change of the state in one step with z forced to values from 0 to 1, in both conventions."
-    rule = "True of a convention if z near 0 changes the state by less than 5%; negated weights must exchange the two."
+    rule = "True of a convention if z near 0 changes the state by less than 5 %; negated weights must exchange the two."
     try_next = "seqwise lab run E2 --near 0.3: a gate that is only roughly closed keeps the state only roughly."
     seconds = 0.1
     minimums: ClassVar = {"near": 0.0}
@@ -71,8 +71,10 @@ class UpdateGate(GRUPair):
             expected = step(cells["keeps"], x, (h,))[0]
             return {
                 **{f"change_where_z_{name}": each for name, each in near.items()},
-                "error_of_negated_weights": float((step(self.negate(cells), x, (h,))[0] - expected).abs().max()),
-                "difference_without_negation": float((step(cells["replaces"], x, (h,))[0] - expected).abs().max()),
+                "error_with_negated_weights": float((step(self.negate(cells), x, (h,))[0] - expected).abs().max()),
+                "difference_without_negated_weights": float(
+                    (step(cells["replaces"], x, (h,))[0] - expected).abs().max()
+                ),
                 "difference_from_pytorch_where_z_keeps": float(
                     (run_torch(cells["keeps"], x, h) - expected).abs().max()
                 ),
@@ -95,20 +97,21 @@ class UpdateGate(GRUPair):
 
     def judge(self, measured: Measured) -> Verdict:
         replaces, keeps = measured["change_where_z_replaces"], measured["change_where_z_keeps"]
-        error = measured["error_of_negated_weights"]
+        error = measured["error_with_negated_weights"]
         return decide_condition(
             replaces < 0.05 and error < 1e-12,
             keeps < 0.05,
             condition="z multiplies the candidate (Chung et al. 2014); in PyTorch and Keras z near 1 keeps the state",
-            evidence=f"z = {self.near:g} changes the state by {replaces:.1%} where z replaces and by {keeps:.0%} where "
-            f"z keeps; with the update gate's weights negated the two cells agree to {error:.1g}.",
+            evidence=f"z = {self.near:g} changes the state by {100 * replaces:.1f} % where z replaces and by "
+            f"{100 * keeps:.0f} % where z keeps; with the update gate's weights negated the two cells agree to "
+            f"{error:.1g}.",
             instead=f"A gate of z = {self.near:g} keeps the state in neither convention."
             if error < 1e-12
             else "Negating the update gate's weights does not turn one convention into the other.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
-        names = {"z keeps (PyTorch, Keras)": "keeps", "z replaces (Chung et al. 2014)": "replaces"}
+        names = {"z keeps (PyTorch, Keras)": "keeps", "z replaces (Chung 2014)": "replaces"}
         return [
             LineChart(
                 title="Change of a GRU's state in one step against its update gate, in both conventions",
@@ -182,11 +185,12 @@ class RememberingGates(GRUPair):
         past, from_input = measured["past_left_where_z_replaces"], measured["input_left_where_z_replaces"]
         return decide(
             past > 0.5,
-            evidence=f"Where z replaces, {past:.1%} of the difference between two past states is left and "
-            f"{from_input:.0%} of that between two inputs; where z keeps, {measured['past_left_where_z_keeps']:.0%} "
-            f"and {measured['input_left_where_z_keeps']:.1%}.",
-            instead="Where z replaces, z near 1 and r near 0 forgets: the new state depends on x_t alone. It "
-            "remembers with z near 0; only in the convention of PyTorch and Keras does z near 1 remember.",
+            evidence=f"Where z replaces, {100 * past:.1f} % of the difference between two past states is left and "
+            f"{100 * from_input:.0f} % of that between two inputs; where z keeps, "
+            f"{100 * measured['past_left_where_z_keeps']:.0f} % and "
+            f"{100 * measured['input_left_where_z_keeps']:.1f} %.",
+            instead=f"Where z replaces, z near 1 and r near 0 forgets: {100 * past:.1f} % of a difference in the past "
+            "is left. It remembers with z near 0; only in the convention of PyTorch and Keras does z near 1 remember.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -200,6 +204,7 @@ class RememberingGates(GRUPair):
                 column_label="z, r (near these values)",
                 value_label="share of the difference that is left in h_t",
                 low=0.0,
-                note="First column: where z replaces only the input is left, where z keeps only the past.",
+                note=f"First column: {100 * measured['past_left_where_z_replaces']:.1f} % of the past is left where z "
+                f"replaces and {100 * measured['past_left_where_z_keeps']:.1f} % where z keeps.",
             )
         ]

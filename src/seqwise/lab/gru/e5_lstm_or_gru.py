@@ -3,7 +3,7 @@
     no cell has the smaller error on every task
 
 Both cells are trained on the same batches with the same number of units, steps and the same learning rate, several
-models of each, and compared by log(error of the GRU / error of the LSTM) with a 95% t-interval over the models. On
+models of each, and compared by log(error of the GRU / error of the LSTM) with a 95 % t-interval over the models. On
 *recall* a value has to survive many steps; the LSTM's forget gate starts at σ(1) = 0.73, the GRU's update gate at
 σ(0) = 0.5, so the LSTM forgets less from the start. On *product* only the last two values matter and all others are
 noise; the GRU, which forgets sooner, is ahead. With the two initial biases exchanged the winners of these tasks are
@@ -43,10 +43,8 @@ class LSTMOrGRU(Experiment):
     id = "E5"
     claim = "Neither LSTM nor GRU always wins."
     equation = "log(error of the GRU / error of the LSTM) is neither > 0 nor < 0 on every task"
-    measurement = (
-        "The errors of LSTM and GRU after the same training, on several tasks, with 95% intervals over models."
-    )
-    rule = "Refuted if one of the two is better on every task beyond the 95% interval; holds otherwise."
+    measurement = "Errors of LSTM and GRU after the same training, on several tasks, with 95 % intervals over models."
+    rule = "Refuted if one of the two is better on every task beyond the 95 % interval; holds otherwise."
     try_next = "seqwise lab run E5 --biases exchanged: an initial bias decides who wins at recall and product."
     seconds = 5
     quick: ClassVar = {"tasks": "recall,product", "models": 8}
@@ -66,12 +64,12 @@ class LSTMOrGRU(Experiment):
 
     def measure(self) -> Measured:
         names = self.parse_tasks()
-        errors = {f"{cell}_{task}": self.train(cell, task) for task in names for cell in CELLS}
-        ratios = {task: np.log(errors[f"gru_{task}"] / errors[f"lstm_{task}"]) for task in names}
+        errors = {f"{cell}_on_{task}": self.train(cell, task) for task in names for cell in CELLS}
+        ratios = {task: np.log(errors[f"gru_on_{task}"] / errors[f"lstm_on_{task}"]) for task in names}
         intervals = [compute_mean_interval(list(each)) for each in ratios.values()]
         means, low, high = (np.array([getattr(each, key) for each in intervals]) for key in ("mean", "low", "high"))
         return {
-            **{f"error_{key}": float(np.exp(np.log(each).mean())) for key, each in errors.items()},
+            **{f"error_of_{key}": float(np.exp(np.log(each).mean())) for key, each in errors.items()},
             "tasks_won_by_lstm": int((low > 0).sum()),
             "tasks_won_by_gru": int((high < 0).sum()),
             "log_ratios": means,
@@ -106,13 +104,14 @@ class LSTMOrGRU(Experiment):
     def judge(self, measured: Measured) -> Verdict:
         lstm, gru = measured["tasks_won_by_lstm"], measured["tasks_won_by_gru"]
         names = self.parse_tasks()
+        key = "error_of_{}_on_{}"
         errors = [
-            f"{name} {measured[f'error_lstm_{name}']:.2g} and {measured[f'error_gru_{name}']:.2g}" for name in names
+            f"{measured[key.format('lstm', n)]:.2g} and {measured[key.format('gru', n)]:.2g} ({n})" for n in names
         ]
         return decide(
             max(lstm, gru) < len(names),
-            evidence=f"Beyond the 95% interval the LSTM is better on {lstm} and the GRU on {gru} of "
-            f"{len(names)} tasks. Errors of LSTM and GRU relative to guessing: {', '.join(errors)}.",
+            evidence=f"Beyond the 95 % interval the LSTM is better on {lstm} and the GRU on {gru} of {len(names)} "
+            f"task{'s' * (len(names) != 1)}. Errors of LSTM and GRU relative to guessing: {', '.join(errors)}.",
             instead=f"On these tasks the {'LSTM' if lstm else 'GRU'} is better beyond the interval every time.",
         )
 
@@ -124,7 +123,7 @@ class LSTMOrGRU(Experiment):
                 values=measured["log_ratios"],
                 low=measured["low"],
                 high=measured["high"],
-                value_label="log(error of the GRU / error of the LSTM), with 95% interval",
+                value_label="log(error of the GRU / error of the LSTM), with 95 % interval",
                 note="Above 0 the LSTM is better, below 0 the GRU.",
             )
         ]

@@ -4,8 +4,8 @@
     most likely:  y = argmax over sequences of Πₜ p(yₜ | y₁ … yₜ₋₁)
 
 The small decoder of this experiment has learned sentences of which half begin with "the". Greedy search begins with
-"the" too, but ten sentences of 5% each share that beginning, and the search cannot take the choice back. Beam search
-keeps the k most likely prefixes (Sutskever et al. 2014, section 3.2) and finds "it rains" with about 30%, although its
+"the" too, but ten sentences of 5 % each share that beginning, and the search cannot take the choice back. Beam search
+keeps the k most likely prefixes (Sutskever et al. 2014, section 3.2) and finds "it rains" with about 30 %, although its
 first word is less likely. Scoring every possible sentence shows that it is the most likely one here. In general no
 finite beam guarantees that, and in translation the most likely sequence can be a bad one: it is often the empty
 sentence (Stahlberg & Byrne 2019).
@@ -56,7 +56,7 @@ class GreedySearch(SentenceExperiment):
         return {
             "greedy_sentence": spell(greedy.ids),
             "greedy_probability": math.exp(greedy.log_probability),
-            "greedy_tokens_that_are_argmax": sum(map(operator.eq, argmax, [*greedy.ids, END])) / len(argmax),
+            "share_of_greedy_tokens_that_are_argmax": sum(map(operator.eq, argmax, [*greedy.ids, END])) / len(argmax),
             "beam_sentence": spell(best.ids),
             "beam_probability": math.exp(best.log_probability),
             "likeliest_sentence": spell(likeliest),
@@ -72,12 +72,13 @@ class GreedySearch(SentenceExperiment):
 
     def judge(self, measured: Measured) -> Verdict:
         greedy, beam = measured["greedy_probability"], measured["beam_probability"]
-        share = measured["greedy_tokens_that_are_argmax"]
+        share = measured["share_of_greedy_tokens_that_are_argmax"]
         return decide(
             share == 1 and beam > 1.5 * greedy,
-            evidence=f"{share:.0%} of the greedy tokens are the argmax of their step; “{measured['greedy_sentence']}” "
-            f"has probability {greedy:.3f}, “{measured['beam_sentence']}” of beam search {beam:.3f}; the likeliest of "
-            f"all sentences up to {MAX_WORDS} words is “{measured['likeliest_sentence']}”.",
+            evidence=f"{100 * share:.0f} % of the greedy tokens are the argmax of their step; "
+            f"“{measured['greedy_sentence']}” has probability {greedy:.3f}, “{measured['beam_sentence']}” of beam "
+            f"search {beam:.3f}; the likeliest of all sentences up to {MAX_WORDS} words is "
+            f"“{measured['likeliest_sentence']}”.",
             instead="Greedy search does not choose the argmax, or beam search finds no likelier sentence.",
         )
 
@@ -86,7 +87,7 @@ class GreedySearch(SentenceExperiment):
         names, values = zip(*measured["top"], strict=True)
         return [
             Tree(
-                title=f"Beam search with {self.beam} beams",
+                title=f"Beam search with {self.beam} beam{'s' * (self.beam != 1)}",
                 nodes=measured["tree"],
                 value_label="log-probability of the sentence so far",
                 note="Greedy search would follow the most likely word of the first step and never return.",
@@ -96,7 +97,7 @@ class GreedySearch(SentenceExperiment):
                 names=[f"{name} ({found[name]})" if name in found else name for name in names],
                 values=np.array(values),
                 value_label="probability of the sentence",
-                note="Every sentence of up to three words was scored.",
+                note=f"Every sentence of up to {MAX_WORDS} words was scored.",
             ),
         ]
 

@@ -110,7 +110,8 @@ class PermutationInvariance(Experiment):
             column_label="output for the original inputs, by position",
             value_label="distance between the two outputs",
             low=0.0,
-            note="The distance is 0 where the input has moved: each output moves with its input.",
+            note="A row names the new position of an input and its old one; the distance is 0 where the outputs are "
+            "equal.",
         )
         return [chart]
 

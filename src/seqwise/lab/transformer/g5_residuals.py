@@ -7,7 +7,8 @@ Textbooks draw the norm of the gradient, which vanishes without residuals. In a 
 vanish: layer norm rescales the activations and with them the gradient, as batch norm does in the networks of He et al.
 (2016, section 4.1: plain networks have "healthy norms" of gradients). What vanishes is its content. Attention is an
 average over positions; without residuals repeated averages make all positions equal, for attention alone doubly
-exponentially with depth (Dong et al. 2021). The gradient then is the same sum over all positions for each of them.
+exponentially with depth (rank collapse, Dong et al. 2021). The last layer then averages equal positions, so on the way
+back this one layer removes all differences: each position gets the same sum over all positions.
 
 Two errors at the outputs show it: a random one at each position, and the same with its mean over positions subtracted,
 so that only differences between positions are left. Residuals pass on both. Without them about a hundredth of the first
@@ -24,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqwise.errors import pluralize
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide_condition
 from seqwise.lab.fitting import make_generator
 from seqwise.layers import Encoder, EncoderLayer, LayerNorm, PreNormEncoderLayer
@@ -47,9 +49,7 @@ class ResidualGradients(Experiment):
     id = "G5"
     claim = "Residuals let gradients reach early layers."
     equation = "∂hₗ₊₁/∂hₗ = I + ∂f/∂hₗ"
-    measurement = (
-        "Norm of the gradient by each layer's input, with and without residuals, for two errors at the outputs."
-    )
+    measurement = "Norm of the gradient with respect to each layer's input, with and without residuals, for two errors."
     rule = "True of an error if its gradient keeps over 10⁻⁴ of its norm with residuals, and less without."
     try_next = "seqwise lab run G5 --depth 1: a single layer needs no residuals, so the claim fails for both errors."
     seconds = 0.3
@@ -69,15 +69,16 @@ class ResidualGradients(Experiment):
         x, error = (torch.randn(shape, dtype=torch.float64, generator=generator) for _ in range(2))
         errors = {"whole_error": error, "differences": error - error.mean(1, keepdim=True)}
         without = self.get_layer_without_residual()
-        kinds = {"residuals": PreNormEncoderLayer, "no_residuals": without, "no_norms": LayerWithoutResidualAndNorm}
+        names = ("with_residuals", "without_residuals", "without_norms")
+        kinds = zip(names, (PreNormEncoderLayer, without, LayerWithoutResidualAndNorm), strict=True)
         norms = {}
-        for name, kind in kinds.items():
+        for name, kind in kinds:
             torch.manual_seed(self.seed)
             encoder = Encoder([kind(self.width, 4, 4 * self.width, "relu") for _ in range(self.depth)]).double()
             for key, each in errors.items():
                 norms[f"{key}_{name}"] = self.compute_norms(encoder, x, each)
         return {
-            **{f"gradient_at_input_{name}": float(values[0]) for name, values in norms.items()},
+            **{f"gradient_of_{name}": float(values[0]) for name, values in norms.items()},
             **{f"norms_{name}": values for name, values in norms.items()},
         }
 
@@ -85,7 +86,7 @@ class ResidualGradients(Experiment):
         return LayerWithoutResidual
 
     def compute_norms(self, encoder: Encoder, x: Tensor, error: Tensor) -> np.ndarray:
-        """Returns the norm of the gradient by the input of each layer and by the output, relative to the last."""
+        """Returns the norm of the gradient with respect to each layer's input and the output, relative to the last."""
         values = [x.clone().requires_grad_()]
         for layer in encoder.layer:
             values.append(layer(values[-1])[0])
@@ -95,36 +96,37 @@ class ResidualGradients(Experiment):
 
     def judge(self, measured: Measured) -> Verdict:
         shares = {
-            key: [measured[f"gradient_at_input_{key}_{name}"] for name in ("residuals", "no_residuals")]
+            key: [measured[f"gradient_of_{key}_{name}_residuals"] for name in ("with", "without")]
             for key in ("whole_error", "differences")
         }
         total, differences = ((residual > VANISHED > without) for residual, without in shares.values())
+        no_norms = measured["gradient_of_whole_error_without_norms"]
         return decide_condition(
             differences,
             total,
-            condition="the gradient has to tell positions apart; other gradients pass layer norm without residuals too",
+            condition="the gradient has to tell positions apart; layer norm does not let other gradients vanish anyway",
             evidence=f"Of the gradient of differences between positions, {shares['differences'][0]:.2g} times its norm "
-            f"at the output arrives at the input of {self.depth} layers with residuals, {shares['differences'][1]:.1g} "
-            f"without; of that of the whole error {shares['whole_error'][0]:.2g} and {shares['whole_error'][1]:.2g} "
-            f"(without layer norm {measured['gradient_at_input_whole_error_no_norms']:.1g}).",
-            instead="Gradients reach the first layer with and without residuals, or in neither case.",
+            f"at the output arrives at the input of {pluralize(self.depth, 'layers')} with residuals, "
+            f"{shares['differences'][1]:.1g} without; of that of the whole error {shares['whole_error'][0]:.2g} and "
+            f"{shares['whole_error'][1]:.2g} (without norms {no_norms:.1g}).",
+            instead="Here gradients reach the first layer without residuals too, or not even with them.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
         names = {
-            "residuals, differences between positions": "differences_residuals",
-            "no residuals, whole error": "whole_error_no_residuals",
-            "no residuals, differences between positions": "differences_no_residuals",
-            "no residuals and no norms, whole error": "whole_error_no_norms",
+            "differences, residuals": "differences_with_residuals",
+            "whole error, no residuals": "whole_error_without_residuals",
+            "differences, no residuals": "differences_without_residuals",
+            "whole error, no norms": "whole_error_without_norms",
         }
         layers = np.arange(self.depth + 1)
         chart = LineChart(
-            title=f"Gradient on its way back through {self.depth} Transformer layers",
+            title=f"Gradient on its way back through {pluralize(self.depth, 'Transformer layers')}",
             series=[Series(name=n, x=layers, y=measured[f"norms_{k}"]) for n, k in names.items()],
             x_label="layer (0: input of the stack)",
             y_label="gradient norm / that at the output",
             y_log=True,
             references=[Reference(axis="y", value=VANISHED, label="vanished")],
-            note="Read from right to left; without residuals nothing but rounding (10⁻¹⁶) is left of the differences.",
+            note="Read from right to left. Differences: between positions; no norms: without residuals and layer norm.",
         )
         return [chart]

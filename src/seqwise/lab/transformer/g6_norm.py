@@ -33,7 +33,7 @@ from seqwise.page.figures import Figure, LineChart, Reference, Series
 @dataclass(frozen=True, kw_only=True)
 class NormPlacement(Experiment):
     id = "G6"
-    claim = "Layer norm after (published) or before."
+    claim = "Layer norm may follow each sub-layer, as published, or precede it."
     equation = "post: hₗ₊₁ = norm(hₗ + f(hₗ))    pre: hₗ₊₁ = hₗ + f(norm(hₗ))"
     measurement = "Loss after a short training without warm-up, post-norm and pre-norm, from shallow to deep stacks."
     rule = "Either will do at a depth if both losses fall below half of a uniform guess's; tested shallow and deep."
@@ -65,11 +65,11 @@ class NormPlacement(Experiment):
         post = np.array([self.train("post", depth) for depth in depths])
         pre = np.array([self.train("pre", depth) for depth in depths])
         return {
-            "post_norm_shallow": float(post[0]),
-            "pre_norm_shallow": float(pre[0]),
-            "post_norm_deep": float(post[-1]),
-            "pre_norm_deep": float(pre[-1]),
-            "uniform_guess": math.log(self.vocabulary),
+            "loss_of_shallow_post_norm": float(post[0]),
+            "loss_of_shallow_pre_norm": float(pre[0]),
+            "loss_of_deep_post_norm": float(post[-1]),
+            "loss_of_deep_pre_norm": float(pre[-1]),
+            "loss_of_uniform_guess": math.log(self.vocabulary),
             "layers": depths,
             "post_norm": post,
             "pre_norm": pre,
@@ -89,17 +89,18 @@ class NormPlacement(Experiment):
         return ids, ids
 
     def judge(self, measured: Measured) -> Verdict:
-        limit = measured["uniform_guess"] / 2
+        limit = measured["loss_of_uniform_guess"] / 2
         shallow, deep = (
-            [measured[f"{norm}_norm_{depth}"] for norm in ("post", "pre")] for depth in ("shallow", "deep")
+            [measured[f"loss_of_{depth}_{norm}_norm"] for norm in ("post", "pre")] for depth in ("shallow", "deep")
         )
         return decide_condition(
             max(shallow) < limit,
             max(deep) < limit,
-            condition="the stack is shallow; at this learning rate a deep one trains only with the norm before",
-            evidence=f"After {self.steps} steps without warm-up {self.shallow} layers have a loss of {shallow[0]:.3f} "
-            f"with post-norm and {shallow[1]:.3f} with pre-norm; {self.deep} layers have {deep[0]:.3f} and "
-            f"{deep[1]:.3f} (a uniform guess has {measured['uniform_guess']:.3f}).",
+            condition="the stack is shallow; at this learning rate a deep one "
+            + ("trains only with the norm before" if deep[1] < limit else "does not train with the norm before either"),
+            evidence=f"After {self.steps} steps without warm-up a stack of {self.shallow} has a loss of "
+            f"{shallow[0]:.3f} with post-norm and {shallow[1]:.3f} with pre-norm; one of {self.deep} layers has "
+            f"{deep[0]:.3f} and {deep[1]:.3f} (a uniform guess has {measured['loss_of_uniform_guess']:.3f}).",
             instead="Even a shallow stack does not train with both placements.",
         )
 
@@ -112,7 +113,8 @@ class NormPlacement(Experiment):
             ],
             x_label="layers",
             y_label="loss (nats)",
-            references=[Reference(axis="y", value=measured["uniform_guess"], label="uniform guess")],
-            note="The task is to output the input tokens; deep post-norm stacks learn nothing in these steps.",
+            references=[Reference(axis="y", value=measured["loss_of_uniform_guess"], label="uniform guess")],
+            note="The task is to output the input tokens; a loss near that of a uniform guess means that nothing is "
+            "learned.",
         )
         return [chart]

@@ -22,6 +22,7 @@ import torch
 
 from seqwise.decoding.options import SamplingOptions
 from seqwise.decoding.sequences import Hypothesis
+from seqwise.errors import pluralize
 from seqwise.lab.experiment import Measured, Verdict, decide
 from seqwise.lab.transformer.sentences import END, MAX_WORDS, START, WORDS, SentenceExperiment, TracedDecoder, spell
 from seqwise.page.figures import Figure, Heatmap
@@ -67,9 +68,9 @@ class GenerationLoop(SentenceExperiment):
         starts, feeds_back, ends = (measured[f"share_that_{name}"] for name in names)
         return decide(
             min(starts, feeds_back, ends) == 1,
-            evidence=f"Of {self.sentences} sentences {starts:.0%} read ‹start› first, {feeds_back:.0%} then read "
-            f"exactly the tokens they had chosen, and {ends:.0%} stopped by choosing ‹end›, after at most "
-            f"{measured['longest_sentence']} words; with ‹end› forbidden, generation stops at "
+            evidence=f"Of {self.sentences} sentences {100 * starts:.0f} % read ‹start› first, {100 * feeds_back:.0f} % "
+            f"then read exactly the tokens they had chosen, and {100 * ends:.0f} % stopped by choosing ‹end›, after at "
+            f"most {pluralize(measured['longest_sentence'], 'words')}; with ‹end› forbidden, generation stops at "
             f"{measured['length_if_the_end_token_is_forbidden']} words, the maximum length.",
             instead="Some sentences start otherwise, read other tokens than their own, or do not stop at ‹end›.",
         )

@@ -1,6 +1,6 @@
 """A small Transformer decoder trained on a few sentences, for the experiments about generation.
 
-Half of the sentences begin with "the", but each of those has a probability of 5% only; "it rains" has 30%.
+Half of the sentences begin with "the", but each of those has a probability of 5 % only; "it rains" has 30 %.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Senses(Experiment):
     equation = "static: v = E[bank];  contextual: v = h(sentence) at bank"
     measurement = 'The accuracy of assigning occurrences of "bank" to the prototype of the nearer sense, by skip-gram '
     measurement += "vectors and by the states of a bidirectional LSTM, before and after training on masked words."
-    rule = "Holds if the static vectors are right in at most 60% and the contextual ones in at least 90%."
+    rule = "Holds if the static vectors are right in at most 60 % and the contextual ones in at least 90 %."
     try_next = (
         "seqwise lab run H10 --topic-share 0.2: with so few words of a topic, masked words do not teach the sense."
     )
@@ -67,11 +67,11 @@ class Senses(Experiment):
         units = F.normalize(contextual, dim=-1)
         prototypes = F.normalize(torch.stack([units[senses == sense].mean(dim=0) for sense in (0, 1)]), dim=-1)
         return {
-            "separation_static": measure_separation(static, senses),
-            "separation_contextual": measure_separation(contextual, senses),
-            "separation_untrained": untrained,
-            "cosine_of_the_senses_static": float(F.cosine_similarity(static[0], static[-1], dim=0)),
-            "cosine_of_the_senses_contextual": float(prototypes[0] @ prototypes[1]),
+            "accuracy_of_static_vectors": measure_separation(static, senses),
+            "accuracy_of_contextual_vectors": measure_separation(contextual, senses),
+            "accuracy_of_untrained_model": untrained,
+            "cosine_of_the_senses_in_static_vectors": float(F.cosine_similarity(static[0], static[-1], dim=0)),
+            "cosine_of_the_senses_in_contextual_vectors": float(prototypes[0] @ prototypes[1]),
             "cosines": (units @ prototypes.T).numpy(),
             "senses": senses.numpy(),
         }
@@ -94,11 +94,12 @@ class Senses(Experiment):
         return ids
 
     def judge(self, measured: Measured) -> Verdict:
-        static, contextual = measured["separation_static"], measured["separation_contextual"]
+        static, contextual = measured["accuracy_of_static_vectors"], measured["accuracy_of_contextual_vectors"]
         return decide(
             static <= 0.6 and contextual >= 0.9,
-            evidence=f"Static vectors assign {static:.0%} of the occurrences correctly, where chance is 50%; states of "
-            f"the trained LSTM {contextual:.0%}, of an untrained one {measured['separation_untrained']:.0%}.",
+            evidence=f"Static vectors assign {100 * static:.0f} % of the occurrences correctly, where chance is 50 %; "
+            f"states of the trained LSTM {100 * contextual:.0f} %, of an untrained one "
+            f"{100 * measured['accuracy_of_untrained_model']:.0f} %.",
             instead="The contextual vectors do not separate the senses reliably here, or the static ones do too.",
         )
 

@@ -67,8 +67,8 @@ class TeacherForcing(Experiment):
             "loss_after_teacher_forcing": float(np.mean(forced_losses[-10:])),
             "loss_after_free_running": float(np.mean(free_losses[-10:])),
             "loss_of_uniform_guessing": float(np.log(self.modulus)),
-            "loss_of_forced_model_forced": float(by_step["force"].mean()),
-            "loss_of_forced_model_running_freely": float(by_step["run_free"].mean()),
+            "loss_with_true_history": float(by_step["force"].mean()),
+            "loss_with_own_predictions": float(by_step["run_free"].mean()),
             "losses_forced": np.array(forced_losses),
             "losses_free": np.array(free_losses),
             **{f"by_step_{mode}": losses.numpy() for mode, losses in by_step.items()},
@@ -100,7 +100,7 @@ class TeacherForcing(Experiment):
     def judge(self, measured: Measured) -> Verdict:
         names = ("of_uniform_guessing", "after_teacher_forcing", "after_free_running")
         start, forced, free = (measured[f"loss_{name}"] for name in names)
-        gap = measured["loss_of_forced_model_running_freely"] - measured["loss_of_forced_model_forced"]
+        gap = measured["loss_with_own_predictions"] - measured["loss_with_true_history"]
         return decide(
             start - forced > 2 * max(start - free, 0.0) and start - forced > 0.2 and gap > 0.2,
             evidence=f"After {self.steps} steps the loss is {forced:.2f} nats with teacher forcing and {free:.2f} in "
@@ -118,13 +118,13 @@ class TeacherForcing(Experiment):
             series=[Series(name=name, x=steps, y=losses) for name, losses in modes.items()],
             x_label="training step",
             y_label="loss in the mode of training (nats per token)",
-            note="Free running hardly learns: while the first predictions are wrong, later inputs are too.",
+            note="In free running the input of each step is the prediction of the step before, right or wrong.",
         )
         gap = LineChart(
             title="Loss by position and input of the model trained with teacher forcing",
             series=[Series(name=name, x=positions, y=losses) for name, losses in inputs.items()],
             x_label="position in the sequence (tokens)",
             y_label="loss (nats per token)",
-            note="With its own predictions as input, deviations accumulate.",
+            note="With own predictions as input, a deviation from the text affects all later steps.",
         )
         return [curves, gap]

@@ -37,7 +37,8 @@ class Similarities(Experiment):
         "The share of a word's ten nearest neighbours that two measures have in common, for skip-gram vectors "
     )
     measurement += "of a built-in text, averaged over frequent words."
-    rule = "True of two measures if they share less than 90% of the neighbours; tested for cosine and dot product, and "
+    rule = "True of two measures if they share less than 90 % of the neighbours; tested for cosine and dot product, "
+    "and "
     rule += "for dot and scaled dot product."
     try_next = "seqwise lab run H13 --epochs 20: after longer training cosine and dot product share more neighbours."
     seconds = 2.0
@@ -71,8 +72,8 @@ class Similarities(Experiment):
             "words": len(vectors),
             "largest_norm": float(norms.max()),
             "smallest_norm": float(norms.min()),
-            **{f"shared_neighbours_{a}_{b}": value for (a, b), value in shared.items()},
-            "share_of_words_with_identical_order_dot_scaled": float(same_order),
+            **{f"neighbours_shared_by_{a}_and_{b}": value for (a, b), value in shared.items()},
+            "words_that_dot_and_scaled_rank_alike": float(same_order),
             "shared": np.array([shared[pair] for pair in PAIRS]),
         }
 
@@ -85,14 +86,18 @@ class Similarities(Experiment):
         return [neighbour.word for neighbour in vectors.nearest(word, self.neighbours, by)]
 
     def judge(self, measured: Measured) -> Verdict:
-        cosine_dot, dot_scaled = measured["shared_neighbours_cosine_dot"], measured["shared_neighbours_dot_scaled"]
+        cosine_dot, dot_scaled = (
+            measured["neighbours_shared_by_cosine_and_dot"],
+            measured["neighbours_shared_by_dot_and_scaled"],
+        )
         return decide_condition(
             cosine_dot < 0.9,
             dot_scaled < 0.9,
             condition="cosine is compared with one of the other two and norms differ; dot and scaled dot rank alike",
-            evidence=f"Cosine and dot product share {cosine_dot:.0%} of the neighbours, dot and scaled dot product "
-            f"{dot_scaled:.0%}; norms are between {measured['smallest_norm']:.2g} and {measured['largest_norm']:.2g}.",
-            instead="These vectors have nearly equal norms, so all three measures rank neighbours alike.",
+            evidence=f"Cosine and dot product share {100 * cosine_dot:.0f} % of the neighbours, dot and scaled dot "
+            f"product {100 * dot_scaled:.0f} %; norms are between {measured['smallest_norm']:.2g} and "
+            f"{measured['largest_norm']:.2g}.",
+            instead="Here all three measures rank neighbours nearly alike, as they do if all norms are equal.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
@@ -101,6 +106,7 @@ class Similarities(Experiment):
             names=["cosine and dot", "cosine and scaled dot", "dot and scaled dot"],
             values=measured["shared"],
             value_label="share of the nearest words that both measures have",
-            note="Dividing by √D changes no ranking; dividing by the norm of each word does.",
+            note="Dividing by √D changes no ranking; dividing by the norm of each word does, unless all norms are "
+            "equal.",
         )
         return [chart]

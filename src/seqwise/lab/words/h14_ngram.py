@@ -68,10 +68,10 @@ class CountingModel(Experiment):
         return {
             "vocabulary": text.vocabulary_size,
             "largest_error_of_sums": float(max(errors)),
-            "perplexity_ngram": perplexities[-1],
-            "perplexity_unigram": perplexities[0],
-            "perplexity_gru": gru,
-            "perplexity_uniform": text.vocabulary_size,
+            "perplexity_of_ngram_model": perplexities[-1],
+            "perplexity_of_unigram_model": perplexities[0],
+            "perplexity_of_gru": gru,
+            "perplexity_of_uniform_guessing": text.vocabulary_size,
             "characters_read_by_ngram": self.characters,
             "characters_read_by_gru": self.steps * 16 * (SEQUENCE - 1),
             "perplexities": np.array([text.vocabulary_size, *perplexities, gru], dtype=float),
@@ -105,13 +105,16 @@ class CountingModel(Experiment):
             return float(compute_loss(model, held_out, held_out).mean().exp())
 
     def judge(self, measured: Measured) -> Verdict:
-        error, perplexity, size = (measured[key] for key in ("largest_error_of_sums", "perplexity_ngram", "vocabulary"))
+        error, perplexity, size = (
+            measured[key] for key in ("largest_error_of_sums", "perplexity_of_ngram_model", "vocabulary")
+        )
         return decide(
             error < 1e-9 and perplexity < size / 4,
             evidence=f"The probabilities after {self.histories} histories sum to 1 within {error:.1g}. Perplexity on "
-            f"held-out text is {perplexity:.3g} for the {self.order}-gram model, {measured['perplexity_gru']:.3g} "
+            f"held-out text is {perplexity:.3g} for the {self.order}-gram model, {measured['perplexity_of_gru']:.3g} "
             f"for a GRU and {size} for uniform guessing.",
-            instead="Some texts get no probability: sums are not 1, or unseen n-grams have probability 0.",
+            instead="Sums are not 1, or the perplexity is too high; it is infinite if an unseen n-gram has probability "
+            "0.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

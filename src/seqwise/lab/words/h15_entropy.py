@@ -36,7 +36,7 @@ class EntropyAndPerplexity(Experiment):
         "2^entropy of the predictions and perplexity on text of a Markov chain, for its true probabilities at "
     )
     measurement += "several temperatures and for a confident model that predicts wrong tokens."
-    rule = "Holds if 2^entropy is within 25% of the perplexity for every model, however confident."
+    rule = "Holds if 2^entropy is within 25 % of the perplexity for every model, however confident."
     try_next = "seqwise lab run H15 --sharpness 1: a chain closer to uniform; the curves still cross at temperature 1."
     seconds = 0.5
     minimums: ClassVar = {"vocabulary": 2, "tokens": 100, "sharpness": 0.0}
@@ -59,12 +59,12 @@ class EntropyAndPerplexity(Experiment):
         wrong = self.score(torch.log_softmax(logits.roll(1, dims=-1) / 0.2, -1), logits)
         true, confident = scores[10], scores[0]
         return {
-            "perplexity_true_model": true[1],
-            "two_to_entropy_true_model": true[0],
-            "perplexity_confident_model": confident[1],
-            "two_to_entropy_confident_model": confident[0],
-            "perplexity_confident_and_wrong": wrong[1],
-            "two_to_entropy_confident_and_wrong": wrong[0],
+            "perplexity_of_true_model": true[1],
+            "two_to_the_entropy_of_true_model": true[0],
+            "perplexity_of_confident_model": confident[1],
+            "two_to_the_entropy_of_confident_model": confident[0],
+            "perplexity_of_confident_wrong_model": wrong[1],
+            "two_to_the_entropy_of_confident_wrong_model": wrong[0],
             "perplexity_of_uniform_guessing": self.vocabulary,
             "temperatures": temperatures,
             "powers": scores[:, 0],
@@ -87,19 +87,19 @@ class EntropyAndPerplexity(Experiment):
 
     def judge(self, measured: Measured) -> Verdict:
         ratios = np.asarray(measured["perplexities"]) / np.asarray(measured["powers"])
-        wrong = measured["perplexity_confident_and_wrong"], measured["two_to_entropy_confident_and_wrong"]
+        wrong = measured["perplexity_of_confident_wrong_model"], measured["two_to_the_entropy_of_confident_wrong_model"]
         is_true = bool((abs(np.append(ratios, wrong[0] / wrong[1]) - 1) < 0.25).all())
         return decide(
             is_true,
-            evidence=f"The true model has 2^entropy {measured['two_to_entropy_true_model']:.3g} and perplexity "
-            f"{measured['perplexity_true_model']:.3g}; a confident and wrong one has 2^entropy {wrong[1]:.3g} and "
+            evidence=f"The true model has 2^entropy {measured['two_to_the_entropy_of_true_model']:.3g} and perplexity "
+            f"{measured['perplexity_of_true_model']:.3g}; a confident and wrong one has 2^entropy {wrong[1]:.3g} and "
             f"perplexity {float(f'{wrong[0]:.2g}'):,.0f}.",
             instead="Perplexity is 2 to the cross-entropy with the data; that is 2 to the model's own entropy if it "
             "predicts the true distribution, not in general.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
-        names = {"perplexity on the text": "perplexities", "2^entropy of the predictions": "powers"}
+        names = {"perplexity on the text": "perplexities", "2^entropy of predictions": "powers"}
         chart = LineChart(
             title="Confidence and perplexity of the true model at several softmax temperatures",
             series=[Series(name=name, x=measured["temperatures"], y=measured[key]) for name, key in names.items()],
@@ -108,7 +108,6 @@ class EntropyAndPerplexity(Experiment):
             x_log=True,
             y_log=True,
             references=[Reference(axis="x", value=1.0, label="true model")],
-            note="The two meet where the model is the true one; a more confident model has lower entropy, not lower "
-            "perplexity.",
+            note="A lower temperature lowers the entropy; the perplexity is, in expectation, lowest at the true model.",
         )
         return [chart]

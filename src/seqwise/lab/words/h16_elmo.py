@@ -30,7 +30,7 @@ from seqwise.page.figures import BarChart, Figure
 NAMES = {
     "elmo": "LSTMs, as in ELMo",
     "transformer": "Transformer",
-    "isolated": "isolated positions",
+    "isolated_positions": "isolated positions",
 }
 
 
@@ -43,7 +43,7 @@ class WithoutAttention(Experiment):
         'The accuracy of assigning "bank" to the nearer sense, by the states of two LSTM language models without '
     )
     measurement += "attention, of a Transformer, and of a Transformer whose positions cannot attend to each other."
-    rule = "Holds if the LSTM language models, which have no attention layer, are right in less than 75%."
+    rule = "Holds if the LSTM language models, which have no attention layer, are right in less than 75 %."
     try_next = "seqwise lab run H16 --steps 20: after few steps the LSTM language models separate the senses already."
     seconds = 2.0
     minimums: ClassVar = {"width": 2, "topic_share": 0.0, "occurrences": 20}
@@ -68,10 +68,10 @@ class WithoutAttention(Experiment):
             losses = train(model, language, self.steps, self.seed)
             with torch.no_grad():
                 vectors = model.encode(ids)[torch.arange(len(ids)), positions]
-            measured[f"separation_{name}"] = measure_separation(vectors, senses)
-            measured[f"loss_{name}"] = float(np.mean(losses[-10:]))
+            measured[f"accuracy_of_{name}"] = measure_separation(vectors, senses)
+            measured[f"loss_of_{name}"] = float(np.mean(losses[-10:]))
             layers = sum(isinstance(module, MultiHeadAttention) for module in model.modules())
-            measured[f"attention_layers_{name}"] = layers
+            measured[f"attention_layers_of_{name}"] = layers
         return measured
 
     def get_builders(self, size: int) -> dict[str, Callable[[], TwoDirectionModel | MaskedModel]]:
@@ -79,16 +79,18 @@ class WithoutAttention(Experiment):
         return {
             "elmo": lambda: TwoDirectionModel(size, self.width),
             "transformer": lambda: MaskedModel(SelfAttention(size, self.width), size, self.width),
-            "isolated": lambda: MaskedModel(SelfAttention(size, self.width, is_isolated=True), size, self.width),
+            "isolated_positions": lambda: MaskedModel(
+                SelfAttention(size, self.width, is_isolated=True), size, self.width
+            ),
         }
 
     def judge(self, measured: Measured) -> Verdict:
-        elmo, transformer, isolated = (measured[f"separation_{name}"] for name in NAMES)
+        elmo, transformer, isolated = (measured[f"accuracy_of_{name}"] for name in NAMES)
         return decide(
             elmo < 0.75,
-            evidence=f"Two LSTM language models with {measured['attention_layers_elmo']} attention layers assign "
-            f"{elmo:.0%} of the occurrences correctly, a Transformer {transformer:.0%}, and without attention between "
-            f"positions {isolated:.0%}; chance is 50%.",
+            evidence=f"Two LSTM language models with {measured['attention_layers_of_elmo']} attention layers assign "
+            f"{100 * elmo:.0f} % of the occurrences correctly, a Transformer {100 * transformer:.0f} %, and without "
+            f"attention between positions {100 * isolated:.0f} %; chance is 50 %.",
             instead="Recurrence gives contextual vectors too, as in ELMo; attention is their source in a Transformer.",
         )
 
@@ -96,7 +98,7 @@ class WithoutAttention(Experiment):
         chart = BarChart(
             title='Senses of "bank" that are told apart by the vectors of three models',
             names=list(NAMES.values()),
-            values=np.array([measured[f"separation_{name}"] for name in NAMES]),
+            values=np.array([measured[f"accuracy_of_{name}"] for name in NAMES]),
             value_label="share of the occurrences assigned to the right sense (0.5: chance)",
             note="Isolated positions: a Transformer in which each attends to itself alone. A contextual vector needs a "
             "path from the other words, by recurrence or attention.",

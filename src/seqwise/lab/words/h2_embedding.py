@@ -1,7 +1,7 @@
 """H2: an embedding layer is a linear layer on one-hot vectors, without the multiplications by zero.
 
     E[w] = e_wᵀ E            e_w: one-hot vector of word w,  E: matrix (V, D)
-    ∂L/∂E = Σ_t e_{w_t} gₜᵀ    gₜ: gradient of the loss by the vector at step t
+    ∂L/∂E = Σ_t e_{w_t} gₜᵀ    gₜ: gradient of the loss with respect to the vector at step t
 
 A one-hot row times a matrix picks one of its rows, so a lookup computes the same numbers. The same holds for training:
 the gradient of the lookup adds gₜ to the row of the word at step t, which is what the transposed product does; rows of
@@ -104,7 +104,7 @@ class EmbeddingIsProduct(Experiment):
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
-        names = ("lookup", "one-hot vector times matrix")
+        names = ("lookup", "one-hot product")
         chart = LineChart(
             title="Time of an embedding by lookup and as a product with one-hot vectors",
             series=[

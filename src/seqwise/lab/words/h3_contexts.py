@@ -87,7 +87,7 @@ class SharedContexts(Experiment):
             evidence=f"The rank correlation of cosine and overlap is {correlation:.2f} over {measured['pairs']:,} "
             f"pairs of nouns; the mean cosine is {measured['mean_cosine_if_overlap_above_half']:.2f} if the overlap is "
             f"above one half and {measured['mean_cosine_if_overlap_below_half']:.2f} otherwise.",
-            instead="The vectors do not reflect which contexts words share.",
+            instead="The vectors reflect only weakly, or not at all, which contexts words share.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:

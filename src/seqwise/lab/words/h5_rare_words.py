@@ -72,9 +72,9 @@ class RareWords(Experiment):
                 trainer: Any = training.trainer  # the one of word2vec, which counts updates
                 words, pairs = self.epochs * training.corpus.num_words, trainer.sum_losses(slice(None))[:, 1]
                 shares = self.score_twins(training.export_vectors())
-            measured[f"placed_{name}"] = float(shares[COUNTS.index(20)])
-            measured[f"updates_per_word_{name}"] = float(pairs.sum() / words)
-            measured[f"words_per_second_{name}"] = words / training.seconds
+            measured[f"share_placed_by_{name}"] = float(shares[COUNTS.index(20)])
+            measured[f"updates_per_word_of_{name}"] = float(pairs.sum() / words)
+            measured[f"words_per_second_of_{name}"] = words / training.seconds
             measured[f"shares_{name}"] = shares
         return measured
 
@@ -94,18 +94,20 @@ class RareWords(Experiment):
         return np.array([is_placed[number :: len(COUNTS)].mean() for number in range(len(COUNTS))])
 
     def judge(self, measured: Measured) -> Verdict:
-        placed, updates = ({n: measured[f"{key}_{n}"] for n in METHODS} for key in ("placed", "updates_per_word"))
+        placed, updates = (
+            {n: measured[f"{key}_{n}"] for n in METHODS} for key in ("share_placed_by", "updates_per_word_of")
+        )
         is_faster = updates["cbow"] < updates["skipgram"] / 2
-        speeds = {name: measured[f"words_per_second_{name}"] for name in METHODS}
+        speeds = {name: measured[f"words_per_second_of_{name}"] for name in METHODS}
         return decide_condition(
             is_faster and placed["skipgram"] - placed["cbow_word2vec"] > 0.1,
             is_faster and placed["skipgram"] - placed["cbow"] > 0.1,
-            condition="CBOW gives each neighbour the whole gradient, as in word2vec; with the true gradient it is no "
-            "worse for rare words",
-            evidence=f"With 20 occurrences {placed['skipgram']:.0%} of the twins are placed by skip-gram, "
-            f"{placed['cbow_word2vec']:.0%} by CBOW as in word2vec and {placed['cbow']:.0%} by CBOW with its gradient; "
-            f"skip-gram makes {updates['skipgram'] / updates['cbow']:.1f} updates for each of CBOW, which trained "
-            f"{speeds['cbow'] / speeds['skipgram']:.1f} times as many words per second.",
+            condition="CBOW gives each neighbour the whole gradient, as in word2vec; with the true gradient "
+            "skip-gram has no such lead",
+            evidence=f"With 20 occurrences {100 * placed['skipgram']:.0f} % of the twins are placed by skip-gram, "
+            f"{100 * placed['cbow_word2vec']:.0f} % by CBOW as in word2vec and {100 * placed['cbow']:.0f} % by CBOW "
+            f"with its gradient; skip-gram makes {updates['skipgram'] / updates['cbow']:.1f} updates for each of CBOW, "
+            f"which trained {speeds['cbow'] / speeds['skipgram']:.1f} times as many words per second.",
             instead="Skip-gram is not better for rare words than CBOW, or CBOW is not faster.",
         )
 

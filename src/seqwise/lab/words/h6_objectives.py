@@ -34,7 +34,7 @@ class Objectives(Experiment):
     equation = "L = −Σ log p(word | neighbour), in both"
     measurement = "The losses of skip-gram (full softmax) and GloVe on the same pairs of neighbours, over the epochs; "
     measurement += "and how GloVe's scores w_i·w̃_j + b_i + b̃_j change if the text is repeated twice."
-    rule = "Holds if both losses end within 10% of H(word | neighbour), the minimum of any loss that predicts a word."
+    rule = "Holds if both losses end within 10 % of H(word | neighbour), the minimum of any loss that predicts a word."
     try_next = "seqwise lab run H6 --dim 1: vectors too small for the counts; GloVe's loss no longer falls to zero."
     seconds = 0.4
     minimums: ClassVar = {"vocabulary": 2, "words": 10, "learning_rate": 1e-06}
@@ -64,9 +64,9 @@ class Objectives(Experiment):
         _, doubled_scores = self.train_glove(np.concatenate([text, [-1], text]))
         return {
             "conditional_entropy": entropy,
-            "loss_skipgram": float(skipgram_losses[-1]),
-            "loss_glove": float(glove_losses[-1]),
-            "glove_error_of_log_counts": float(np.abs(scores[is_pair] - np.log(counts[is_pair])).mean()),
+            "loss_of_skipgram": float(skipgram_losses[-1]),
+            "loss_of_glove": float(glove_losses[-1]),
+            "error_of_glove_on_log_counts": float(np.abs(scores[is_pair] - np.log(counts[is_pair])).mean()),
             "rise_of_glove_scores_if_repeated": float((doubled_scores - scores)[is_pair].mean()),
             "losses_skipgram": skipgram_losses,
             "losses_glove": glove_losses,
@@ -107,7 +107,9 @@ class Objectives(Experiment):
         return np.array(model.losses), model.rows[:, 0, :width] @ model.rows[:, 1, :width].T
 
     def judge(self, measured: Measured) -> Verdict:
-        entropy, skipgram, glove = (measured[key] for key in ("conditional_entropy", "loss_skipgram", "loss_glove"))
+        entropy, skipgram, glove = (
+            measured[key] for key in ("conditional_entropy", "loss_of_skipgram", "loss_of_glove")
+        )
         return decide(
             abs(skipgram / entropy - 1) < 0.1 and abs(glove / entropy - 1) < 0.1,
             evidence=f"H(word | neighbour) is {entropy:.3g} nats. Skip-gram ends at {skipgram:.3g} nats, GloVe at "
@@ -118,13 +120,13 @@ class Objectives(Experiment):
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
         epochs = np.arange(1, self.epochs + 1)
-        names = {"skip-gram (nats per word)": "losses_skipgram", "GloVe (weighted squared error)": "losses_glove"}
+        names = {"skip-gram (nats per word)": "losses_skipgram", "GloVe (squared error)": "losses_glove"}
         chart = LineChart(
             title="Losses of skip-gram and GloVe on the same text",
             series=[Series(name=name, x=epochs, y=measured[key]) for name, key in names.items()],
             x_label="epoch",
             y_label="mean loss per pair",
             references=[Reference(axis="y", value=measured["conditional_entropy"], label="H(word | neighbour)")],
-            note="A loss that predicts a word cannot fall below the entropy of that word; GloVe's falls towards zero.",
+            note="A loss that predicts a word cannot fall below the entropy of that word; a squared error can.",
         )
         return [chart]

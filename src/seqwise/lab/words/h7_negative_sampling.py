@@ -27,6 +27,7 @@ from seqwise.vectors.word2vec.trainer import build_objective
 
 LossName = Literal["softmax", "negative"]
 LOSSES: tuple[LossName, ...] = ("softmax", "negative")
+NAMES = {"softmax": "softmax", "negative": "negative_sampling"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +56,10 @@ class SoftmaxCost(Experiment):
         rows = {loss: np.array([self.count_rows(loss, int(size)) for size in sizes]) for loss in LOSSES}
         times = {loss: np.array([self.measure_time(loss, int(size)) for size in sizes]) for loss in LOSSES}
         return {
-            **{f"rows_at_largest_{loss}": float(rows[loss][-1]) for loss in LOSSES},
-            **{f"exponent_of_rows_{loss}": fit_exponent(sizes, rows[loss]) for loss in LOSSES},
-            **{f"microseconds_at_largest_{loss}": float(times[loss][-1]) for loss in LOSSES},
-            **{f"exponent_of_time_{loss}": fit_exponent(sizes, times[loss]) for loss in LOSSES},
+            **{f"rows_changed_by_{NAMES[loss]}": float(rows[loss][-1]) for loss in LOSSES},
+            **{f"exponent_of_rows_by_{NAMES[loss]}": fit_exponent(sizes, rows[loss]) for loss in LOSSES},
+            **{f"microseconds_per_pair_by_{NAMES[loss]}": float(times[loss][-1]) for loss in LOSSES},
+            **{f"exponent_of_time_by_{NAMES[loss]}": fit_exponent(sizes, times[loss]) for loss in LOSSES},
             **{f"times_{loss}": times[loss] for loss in LOSSES},
             "sizes": sizes,
         }
@@ -99,19 +100,22 @@ class SoftmaxCost(Experiment):
         return float(min(times))
 
     def judge(self, measured: Measured) -> Verdict:
-        exponents = {loss: measured[f"exponent_of_rows_{loss}"] for loss in LOSSES}
-        rows = {loss: measured[f"rows_at_largest_{loss}"] for loss in LOSSES}
+        exponents = {loss: measured[f"exponent_of_rows_by_{NAMES[loss]}"] for loss in LOSSES}
+        rows = {loss: measured[f"rows_changed_by_{NAMES[loss]}"] for loss in LOSSES}
         return decide(
             exponents["softmax"] > 0.95 and exponents["negative"] < 0.05,
             evidence=f"A step changes {rows['softmax']:,.0f} rows with the softmax and {rows['negative']:.3g} with "
             f"negative sampling at V = {self.largest:,}; the exponents over V are {exponents['softmax']:.2f} and "
-            f"{exponents['negative']:.2f}, those of the times {measured['exponent_of_time_softmax']:.2f} and "
-            f"{measured['exponent_of_time_negative']:.2f}.",
+            f"{exponents['negative']:.2f}, those of the times {measured['exponent_of_time_by_softmax']:.2f} and "
+            f"{measured['exponent_of_time_by_negative_sampling']:.2f}.",
             instead="The cost of a step does not depend on V as claimed.",
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
-        names = {"full softmax": "times_softmax", f"{self.negative} negative samples": "times_negative"}
+        names = {
+            "full softmax": "times_softmax",
+            f"{self.negative} negative sample{'s' * (self.negative != 1)}": "times_negative",
+        }
         chart = LineChart(
             title="Time of skip-gram per pair of words, against the size of the vocabulary",
             series=[Series(name=name, x=measured["sizes"], y=measured[key]) for name, key in names.items()],
@@ -119,7 +123,7 @@ class SoftmaxCost(Experiment):
             y_label="time per pair (µs)",
             x_log=True,
             y_log=True,
-            note="The softmax takes time in proportion to V; negative sampling takes the same for every vocabulary.",
+            note="A slope of 1 is a time in proportion to V; a horizontal line is the same time for every vocabulary.",
         )
         return [chart]
 

@@ -104,7 +104,7 @@ class PerplexityAsOptions(Experiment):
     equation = "perplexity = exp(mean of Hₜ);  Hₜ = log k if the model chooses among k equal options"
     measurement = "Perplexity and number of options (tokens at least half as likely as the likeliest, on average) of "
     measurement += "models that know the true distribution: uniform, skewed, and certain at some positions."
-    rule = "True of a model if perplexity is within 10% of its options; tested for uniform and other distributions."
+    rule = "True of a model if perplexity is within 10 % of its options; tested for uniform and other distributions."
     try_next = "seqwise lab run H9 --certain 0.9: the model has one option at most positions, or all; never between."
     seconds = 0.1
     minimums: ClassVar = {"certain": 0.0, "confidence": 0.0}
@@ -123,8 +123,8 @@ class PerplexityAsOptions(Experiment):
         mixtures["mixed"] = [(self.certain, certain), (1 - self.certain, uniform)]
         measured: dict[str, float | np.ndarray] = {}
         for name, mixture in mixtures.items():
-            measured[f"perplexity_{name}"] = self.compute_perplexity(mixture)
-            measured[f"options_{name}"] = sum(share * float((p >= p.max() / 2).sum()) for share, p in mixture)
+            measured[f"perplexity_of_{name}_model"] = self.compute_perplexity(mixture)
+            measured[f"options_of_{name}_model"] = sum(share * float((p >= p.max() / 2).sum()) for share, p in mixture)
         shares = np.linspace(0, 1, 21)
         mixed = [[(share, certain), (1 - share, uniform)] for share in shares]
         perplexities = np.array([self.compute_perplexity(mixture) for mixture in mixed])
@@ -146,11 +146,14 @@ class PerplexityAsOptions(Experiment):
 
     def judge(self, measured: Measured) -> Verdict:
         ratios = {
-            name: measured[f"perplexity_{name}"] / measured[f"options_{name}"]
+            name: measured[f"perplexity_of_{name}_model"] / measured[f"options_of_{name}_model"]
             for name in ("uniform", "skewed", "mixed")
         }
         is_true = {name: abs(ratio - 1) < 0.1 for name, ratio in ratios.items()}
-        texts = [f"{measured[f'perplexity_{n}']:.3g} and {measured[f'options_{n}']:.3g} ({n})" for n in ratios]
+        texts = [
+            f"{measured[f'perplexity_of_{n}_model']:.3g} and {measured[f'options_of_{n}_model']:.3g} ({n})"
+            for n in ratios
+        ]
         return decide_condition(
             is_true["uniform"],
             is_true["skewed"] and is_true["mixed"],
@@ -161,9 +164,10 @@ class PerplexityAsOptions(Experiment):
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
         shares = measured["shares"]
+        options = f"{self.options} option{'s' * (self.options != 1)}"
         mean_options = shares + (1 - shares) * self.options
         chart = LineChart(
-            title=f"Perplexity of a model that is certain at some positions and has {self.options} options elsewhere",
+            title=f"Perplexity of a model that is certain at some positions and has {options} elsewhere",
             series=[
                 Series(name="perplexity", x=shares, y=measured["perplexities"]),
                 Series(name="mean number of options", x=shares, y=mean_options),
@@ -171,6 +175,7 @@ class PerplexityAsOptions(Experiment):
             x_label="share of the positions at which the model is certain",
             y_label="perplexity or options (tokens)",
             references=[Reference(axis="x", value=self.certain, label="measured mixture")],
-            note="The two agree only at the ends, where all positions are alike; between them perplexity is smaller.",
+            note="At the ends all positions are alike. Perplexity is a geometric mean, which never exceeds the "
+            "arithmetic one.",
         )
         return [chart]
