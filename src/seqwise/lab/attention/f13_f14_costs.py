@@ -145,9 +145,7 @@ class QuadraticCosts(Experiment):
     id = "F14"
     claim = "The encoder costs M²k, cross-attention MNk and the decoder N²k."
     equation = "operations ≈ a M²k + b M N k + c N²k"
-    measurement = (
-        "Operations of one encoder and one decoder layer for lengths from k/8 to 32 k, and their quadratic terms."
-    )
+    measurement = "Operations of an encoder and a decoder layer for lengths of k/8 to 32 k; their quadratic terms."
     rule = "True at a length if the quadratic terms are more than half of all operations; tested at 16 k and at k/4."
     try_next = "seqwise lab run F14 --width 512: at a common width the claim needs thousands of positions to hold."
     seconds = 1.5

@@ -118,7 +118,7 @@ class TeacherForcing(Experiment):
             series=[Series(name=name, x=x, y=measured[key]) for name, key in names.items()],
             x_label="position of the predicted token",
             y_label="loss (nats)",
-            note=f"The first two lines differ by at most {measured['largest_difference_of_losses']:.1g}; no training yet.",
+            note=f"The first two lines differ by at most {measured['largest_difference_of_losses']:.1g} (untrained).",
         )
         return [chart]
 

@@ -114,10 +114,7 @@ class DirectionsOfTagging(Experiment):
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
-        directions, kinds = (
-            ("forward", "backward", "bidirectional"),
-            ("one tag", "by word before", "by word after"),
-        )
+        directions, kinds = ("forward", "backward", "both"), ("one tag", "by word before", "by word after")
         chart = BarChart(
             title="Accuracy of taggers that read in one direction or both, by kind of word",
             names=[f"{kind}: {direction}" for kind in kinds for direction in directions],

@@ -8,8 +8,8 @@ its gender, of its own and of all words; each role has a neutral word too (monar
 woman − man is short, and king − man + woman is still nearest to king. If the three words are excluded, queen is the
 answer in 75 to 97 % of the analogies (four seeds). But a method that does no arithmetic and takes the nearest word to
 king reaches 54 to 96 %: much of the score comes from the exclusion. If gender shows in many contexts, the arithmetic
-works by itself. The shares of the contexts are chosen to show this: with 10 % for gender the exclusion decides, with 20 %
-it does not matter. In real text such shares differ from one relation to the next.
+works by itself. The shares of the contexts are chosen to show this: with 10 % for gender the exclusion decides, with
+20 % it does not matter. In real text such shares differ from one relation to the next.
 """
 
 from __future__ import annotations

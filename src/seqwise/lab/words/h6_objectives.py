@@ -107,9 +107,8 @@ class Objectives(Experiment):
         return np.array(model.losses), model.rows[:, 0, :width] @ model.rows[:, 1, :width].T
 
     def judge(self, measured: Measured) -> Verdict:
-        entropy, skipgram, glove = (
-            measured[key] for key in ("conditional_entropy", "loss_of_skipgram", "loss_of_glove")
-        )
+        keys = "conditional_entropy", "loss_of_skipgram", "loss_of_glove"
+        entropy, skipgram, glove = (measured[key] for key in keys)
         return decide(
             abs(skipgram / entropy - 1) < 0.1 and abs(glove / entropy - 1) < 0.1,
             evidence=f"H(word | neighbour) is {entropy:.3g} nats. Skip-gram ends at {skipgram:.3g} nats, GloVe at "
@@ -119,11 +118,10 @@ class Objectives(Experiment):
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
-        epochs = np.arange(1, self.epochs + 1)
         names = {"skip-gram (nats per word)": "losses_skipgram", "GloVe (squared error)": "losses_glove"}
         chart = LineChart(
             title="Losses of skip-gram and GloVe on the same text",
-            series=[Series(name=name, x=epochs, y=measured[key]) for name, key in names.items()],
+            series=[Series(name=name, x=np.arange(1, self.epochs + 1), y=measured[key]) for name, key in names.items()],
             x_label="epoch",
             y_label="mean loss per pair",
             references=[Reference(axis="y", value=measured["conditional_entropy"], label="H(word | neighbour)")],

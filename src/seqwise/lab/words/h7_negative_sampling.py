@@ -112,10 +112,7 @@ class SoftmaxCost(Experiment):
         )
 
     def draw(self, measured: Measured) -> Sequence[Figure]:
-        names = {
-            "full softmax": "times_softmax",
-            f"{self.negative} negative sample{'s' * (self.negative != 1)}": "times_negative",
-        }
+        names = {"full softmax": "times_softmax", f"negative sampling, {self.negative}": "times_negative"}
         chart = LineChart(
             title="Time of skip-gram per pair of words, against the size of the vocabulary",
             series=[Series(name=name, x=measured["sizes"], y=measured[key]) for name, key in names.items()],
