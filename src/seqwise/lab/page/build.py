@@ -26,7 +26,7 @@ _COMMAND = re.compile(r"seqwise lab run [A-H]\d+")
 _OPTION = re.compile(r"\s+--(?P<name>[\w-]+)")
 _VALUE = re.compile(r"[ =](?!--)[^\s:;]*[^\s:;,.)]")  # without the punctuation of the sentence around it
 _NUMBER = re.compile(r" -?\d[\d.]*(?<!\.)(?![^\s:;,.)])")  # a further value of an option that takes several
-_ARTICLE = re.compile(r"a (?!is |has |and |or )[a-z]{2}")
+_ARTICLE = re.compile(r"an? (?!is |has |and |or )(?=[A-Za-z]{2})")  # not the variable a
 _WORD = re.compile(r"[a-z]{2,}(?=[\s,;:.!?-]|$)(?! ?=)")  # not a variable, nor a function such as exp(x) or tanh'
 
 
