@@ -66,7 +66,7 @@ WRONG = {
     ("run", "C2", "--raduis", "1"): "Perhaps you meant '--radius'",
     ("run", "C2", "--units", "0"): "units: expected at least 1; received 0",
     ("run", "E3", "--near", "0.9"): "near: expected at least 0 and at most 0.5; received 0.9",
-    ("run", "H6", "--learning-rate", "1"): "loss skipgram is not a number",
+    ("run", "H6", "--learning-rate", "1"): "loss of skipgram is not a number",
     ("run", "C2", "--units", "two"): "--units: expected INT; received 'two'",
     ("run", "C2", "--radius", "nan"): "finite",
     ("run",): "no experiment is named",
