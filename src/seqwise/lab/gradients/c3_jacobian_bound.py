@@ -5,8 +5,8 @@
 The norm of a product is at most the product of the norms. ‖W‖ is the largest singular value, not the largest
 |eigenvalue|, and ‖D‖ the largest derivative of any unit, at most 1. It follows that ‖W‖ < 1 is sufficient for vanishing
 gradients, and ‖W‖ > 1 necessary, but not sufficient, for exploding ones (Pascanu et al. 2013, section 2). The bound
-is loose in two ways: only a unit near zero has derivative 1, and the direction that one factor stretches most is
-rarely the one that the next stretches most.
+is loose in two ways: only a unit near zero has derivative 1, and the direction that one factor enlarges most is
+rarely the one that the next enlarges most.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ weights to where nothing is learned. Pre-norm keeps the identity path clear (Xio
 
 The task is as simple as can be: to output each input token. What fails here is training, not the model. The learning
 rate decides at which depth it fails: at the 0.005 chosen here, post-norm stacks of 12 layers learn nothing, at 0.0005
-they learn as well as pre-norm ones. The usual remedy, a warm-up of the learning rate, is not measured here.
+they learn as well as pre-norm ones. The usual fix, a warm-up of the learning rate, is not measured here.
 """
 
 from __future__ import annotations

@@ -115,11 +115,6 @@ def generate_topic_sentences(
     return TopicLanguage(texts, contexts)
 
 
-def normalize_rows(matrix: np.ndarray) -> np.ndarray:
-    """Returns the rows divided by their norms."""
-    return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
-
-
 @dataclass(frozen=True)
 class SenseLanguage:
     """Sentences with "bank" in one of two senses. The ids: 0 a mask, 1 bank, then words of money, river and neutral."""

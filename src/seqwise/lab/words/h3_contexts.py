@@ -19,7 +19,8 @@ from typing import ClassVar
 import numpy as np
 
 from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
-from seqwise.lab.words.grammar import TopicLanguage, generate_topic_sentences, normalize_rows
+from seqwise.lab.words.grammar import TopicLanguage, generate_topic_sentences
+from seqwise.lens.occurrences import normalize_rows
 from seqwise.page.figures import Figure, ScatterPlot
 from seqwise.vectors import train_vectors
 from seqwise.vectors.evaluation import Pair, evaluate_similarities
