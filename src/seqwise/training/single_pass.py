@@ -13,6 +13,8 @@ from seqwise.training.distribution import World, handle_signals, raise_interrupt
 from seqwise.training.run import Run, Summary
 from seqwise.training.step import Step
 
+CARD = "README.md"
+
 
 class SinglePassRun:
     """Fits a model in one pass over the data. Of several processes the first one fits it and the others wait."""
@@ -20,8 +22,9 @@ class SinglePassRun:
     def __init__(self, run: Run, task: Task, world: World, log: Callable[[str], None]):
         self.run, self.task, self.world, self.log = run, task, world, log
         self.model: Any = task.build(run.settings)
-        # A run that was killed while the model was fitted starts again.
-        is_complete = run.has_weights() and any(row.get("ended") for row in run.read_metrics())
+        # A run that was killed before its last file was written, the model card, starts again.
+        is_saved = run.has_weights() and (run.folder / CARD).exists()
+        is_complete = is_saved and any(row.get("ended") for row in run.read_metrics())
         self.ended = str(self.model.finish_reason) if is_complete else ""
         self.summary: Summary | None = None
 
@@ -73,6 +76,6 @@ class SinglePassRun:
         self.run.log(step)
         self.run.save_summary(self.summary)
         size = self.model.ngram.describe()
-        self.run.write_text("README.md", build_model_card(self.run, self.task, size))
+        self.run.write_text(CARD, build_model_card(self.run, self.task, size))
         self.log(size)
         return step
