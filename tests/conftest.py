@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 import torch
+from fault_counts import count_faults, pytest_terminal_summary
+
+__all__ = ["count_faults", "pytest_terminal_summary"]  # of the fault battery: the totals are printed at the end
 
 torch.set_num_threads(1)
 if not torch.cuda.is_available():
