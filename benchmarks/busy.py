@@ -49,7 +49,8 @@ def serve() -> None:
     with TemporaryDirectory() as folder:
         options = ComparisonOptions(FAMILIES, budget="9s", parameters=250_000, strict=False)
         request = Request("builtin:docs", options, Settings(task="language", device="cpu"))
-        path, plan = create_plan(request, Path(folder) / "plan")
+        path = Path(folder)
+        plan = create_plan(path, request)
         for name in FAMILIES:
             settings = plan.make_settings(plan.make_training_trial(name, 0), None)
             task = open_shared_task(path, plan, settings)

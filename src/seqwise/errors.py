@@ -75,6 +75,10 @@ class RunError(UsageError):
     """A run folder is missing, damaged or from a newer version."""
 
 
+class LockedError(UsageError):
+    """Another process is writing the folder of a run or of a comparison."""
+
+
 class NonFiniteError(SeqwiseError):
     """A loss or gradient is infinite or NaN; the update was not made."""
 

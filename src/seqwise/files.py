@@ -1,19 +1,22 @@
 """Atomic file writes: after a crash or on a full disk the old file or the new one is there, never half of one.
 
 A file is written under a temporary name in the same folder, flushed to the disk (fsync) and renamed. This is the only
-module that does so; it knows nothing of what the files contain.
+module that does so, and the only one that removes files and folders: never through a link that leads elsewhere. It
+knows nothing of what the files contain.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import shlex
+import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from seqwise.errors import SaveError, UsageError
+from seqwise.errors import RunError, SaveError, UsageError
 
 PARTIAL_SUFFIX = ".writing"  # of temporary files and folders
 DEFAULT_FIX = "Or name another file."
@@ -68,6 +71,8 @@ class AtomicFile:
         if is_replaceable(self.path):
             unique = f".{uuid.uuid4().hex[:12]}" if concurrent else ""
             self.temporary = self.path.with_name(f".{self.path.name}{unique}{PARTIAL_SUFFIX}")
+            if self.temporary.is_symlink() or not is_replaceable(self.temporary):
+                self.temporary.unlink()  # it is not ours: writing to it could change a file elsewhere
             self.temporary.touch()
             self._mode = self.temporary.stat().st_mode & 0o777
 
@@ -102,6 +107,53 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_links(folder: Path) -> None:
+    """Raises an error if a link in the folder, at any depth, leads out of it: nothing is written or removed there.
+
+    The folder itself may be reached through links, and links to its own content are allowed.
+    """
+    for parent, folder_names, file_names in os.walk(folder):
+        for link in (Path(parent, name) for name in (*folder_names, *file_names)):
+            if link.is_symlink() and not _is_inside(link, folder):
+                target = os.path.realpath(link)
+                problem = f"{link} is a link to {target}, outside of {folder}: nothing is written or removed there."
+                copy = f"{shlex.join(['rm', str(link)])} && {shlex.join(['cp', '-r', target, str(link)])}"
+                fix = f"Replace the link by a copy: {copy}\nTo use another disk, move the whole folder and link that."
+                raise RunError(problem, fix=fix)
+
+
+def remove(path: Path, inside: Path, *, ignore_errors: bool = False) -> None:
+    """Removes a file or a folder, if it exists; of a link, the link itself.
+
+    Raises an error if the path leads out of the folder `inside`, because a folder on the way is a link. With
+    `ignore_errors`, what cannot be removed stays, as on a read-only disk.
+    """
+    if not _is_inside(path.parent, inside):
+        real_path = Path(os.path.realpath(path.parent), path.name)
+        raise RunError(f"{path} leads to {real_path}, outside of {inside}: it is not removed.")
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=ignore_errors)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        if not ignore_errors:
+            cause, fix = explain_cause(error, "Or remove it yourself.")
+            raise SaveError(f"cannot remove it: {cause}.", fix=fix, file=path) from error
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Removes those folders that are empty."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    """Returns whether a path is the folder or in it, by their real paths."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def check_output_path(path: Path | None, suffixes: Sequence[str] = (), option: str = "--out") -> None:

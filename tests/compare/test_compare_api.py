@@ -108,13 +108,15 @@ def test_command_and_library_have_the_same_defaults():
 
 
 def test_the_default_budget_is_that_of_the_options(requested_engines, tmp_path: Path, monkeypatch):
-    def check_request(request: Request, *rest: Any) -> Any:
+    def check_request(folder: Path, request: Request) -> Any:
         assert request.options == replace(ComparisonOptions(), models=list(ComparisonOptions.models))
         raise SeqwiseError("checked")
 
     monkeypatch.setattr(api, "create_plan", check_request)
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SeqwiseError, match="checked"):
         seqwise.compare("a.txt")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_tables_are_plain_data(comparison: Comparison):

@@ -13,13 +13,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from seqwise.callbacks import LogFunction, no_log
 from seqwise.compare.api import Orchestrator
-from seqwise.compare.plan.create import Request, create_plan_in
+from seqwise.compare.plan.create import Request, create_plan
+from seqwise.compare.plan.folder import COMPARISON_FOLDER
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.run.execute import execute
 from seqwise.compare.run.jobs import Event, Job
 from seqwise.config import Settings, merge_settings, parse_settings
+from seqwise.new_folders import create_folder
 
 WORDS = [
     "the",
@@ -93,7 +96,13 @@ class InProcessEngine:
 
 def make_plan(folder: Path, data: Path | str, settings: Settings | None = None, **options: Any) -> Plan:
     values = {"models": ["rnn", "gru"], "budget": BUDGET, "seeds": 2, "lr_trials": 2, "examples": 3, **options}
-    return create_plan_in(folder, Request(str(data), ComparisonOptions(**values), settings or tiny()))
+    return create_comparison(folder, Request(str(data), ComparisonOptions(**values), settings or tiny()))
+
+
+def create_comparison(folder: Path, request: Request, log: LogFunction = no_log) -> Plan:
+    """Creates a comparison in a new folder, as the command does."""
+    with create_folder(COMPARISON_FOLDER, folder, "compare"):
+        return create_plan(folder, request, log)
 
 
 def finish(folder: Path, plan: Plan) -> InProcessEngine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -20,6 +20,7 @@ from seqwise.compare.plan.options import ComparisonOptions, Match
 from seqwise.config import Settings
 from seqwise.errors import UsageError
 from seqwise.families import list_family_names
+from seqwise.new_folders import create_folder
 
 if TYPE_CHECKING:
     from seqwise.compare.plan.plan import Plan
@@ -95,17 +96,20 @@ def main(argv: Sequence[str]) -> int:
     from seqwise.compare.api import check_engine
 
     check_engine(arguments.engine, arguments.workers)  # before the data is read
-    if arguments.resume is not None:
-        from seqwise.compare.run.stages import reopen_plan
+    with ExitStack() as lock:
+        if arguments.resume is not None:
+            from seqwise.compare.run.stages import resume_plan
 
-        folder = arguments.resume
-        with _show_reading() as bar:
-            plan = reopen_plan(folder, bar)
-    else:
-        command = shlex.join(["seqwise", "compare", *_remove_out_option(argv)])
-        options = make_options(arguments)
-        folder, plan = create_plan(str(arguments.data), options, arguments.settings, arguments.out, command)
-    return run(folder, plan, arguments.engine, arguments.workers, arguments.json)
+            folder = arguments.resume
+            with _show_reading() as bar:
+                plan = lock.enter_context(resume_plan(folder, bar))
+        else:
+            command = shlex.join(["seqwise", "compare", *_remove_out_option(argv)])
+            new_plan = create_plan(
+                str(arguments.data), make_options(arguments), arguments.settings, arguments.out, command
+            )
+            folder, plan = lock.enter_context(new_plan)
+        return run(folder, plan, arguments.engine, arguments.workers, arguments.json)
 
 
 def _check(arguments: Compare, typed: Sequence[str]) -> None:
@@ -153,17 +157,20 @@ def _show_reading() -> Iterator[ProgressCallback]:
         yield bar
 
 
+@contextmanager
 def create_plan(
     data: str, options: ComparisonOptions, settings: Settings, out: Path | None, command: str, name: str = "compare"
-) -> tuple[Path, Plan]:
-    """Creates a comparison and prints what it will do."""
+) -> Iterator[tuple[Path, Plan]]:
+    """Creates a comparison and prints what it will do; its folder is locked for the block."""
     from seqwise.compare.plan.create import Request, create_plan
+    from seqwise.compare.plan.folder import COMPARISON_FOLDER
 
-    with _show_reading() as bar:
-        folder, plan = create_plan(Request(data, options, settings, command), out, name, console.log, bar)
-    for sentence in describe_plan(plan):
-        console.log(sentence)
-    return folder, plan
+    with create_folder(COMPARISON_FOLDER, out, name) as folder:
+        with _show_reading() as bar:
+            plan = create_plan(folder, Request(data, options, settings, command), console.log, bar)
+        for sentence in describe_plan(plan):
+            console.log(sentence)
+        yield folder, plan
 
 
 def describe_plan(plan: Plan) -> list[str]:

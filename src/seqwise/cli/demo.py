@@ -62,8 +62,8 @@ def main(argv: Sequence[str]) -> int:
     settings = Settings(task=arguments.task)
     command_line = ["seqwise", "compare", example.data, "--task", arguments.task, "--budget", arguments.budget]
     command = shlex.join([*command_line, "--parameters", str(example.parameters), "--seeds", str(SEEDS)])
-    folder, plan = create_plan(example.data, options, settings, arguments.out, command, name="demo")
-    status = run(folder, plan)
+    with create_plan(example.data, options, settings, arguments.out, command, name="demo") as (folder, plan):
+        status = run(folder, plan)
     if status == 0:
         _show_best(folder, arguments.task, example)
     return status

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
 from functools import reduce
 from pathlib import Path
@@ -22,6 +22,8 @@ from seqwise.errors import UsageError
 from seqwise.families import get_family
 from seqwise.files import check_output_path
 from seqwise.image import SUFFIXES
+from seqwise.locks import lock_folder
+from seqwise.new_folders import create_folder, reserve_folder
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import Task
@@ -75,8 +77,8 @@ def main(argv: Sequence[str]) -> int:
     if args.resume is None:
         check_effects([args.settings], typed)  # again when the task is known
     from seqwise.training.distribution import handle_signals, is_worker, join_world, launch, raise_interrupt
-    from seqwise.training.run import Run, find_free_folder
-    from seqwise.training.training_run import choose_device, detect_task
+    from seqwise.training.run import Run
+    from seqwise.training.training_run import choose_device
 
     check_output_path(args.plot, SUFFIXES)
     if args.data is not None:
@@ -91,17 +93,16 @@ def main(argv: Sequence[str]) -> int:
         run.settings.budget = str(args.settings.budget)
     device = choose_device(args.settings if run is None else run.settings)
     if args.nproc > 1 and not is_worker():
-        folder, words = args.resume or args.out, list(argv)
-        if folder is None:
-            task_name = detect_task(args.settings, str(args.data)).task
-            folder = find_free_folder(f"{task_name}-{args.settings.model}")
-            words = ["--out", str(folder), *argv]
-        return launch(args.nproc, device, ["train", *words], folder)
+        with _reserve_folder(args) as folder:
+            words = argv if args.resume or args.out else ["--out", str(folder), *argv]
+            return launch(args.nproc, device, ["train", *words], folder)
     try:
-        with handle_signals(raise_interrupt), join_world(device) as world:
+        with handle_signals(raise_interrupt), join_world(device) as world, ExitStack() as lock:
             task = None
             if run is None:
-                run, task = _create_run(args, argv, world)
+                run, task = _create_run(args, argv, world, lock)
+            elif world.is_first:
+                lock.enter_context(lock_folder(run.folder))
             budget_command = shlex.join(["seqwise", "train", *argv]) if changes_budget else ""
             status = _run_training(run, task, world, budget_command, is_resumed=args.resume is not None)
             if args.plot is not None and world.is_first:
@@ -141,10 +142,23 @@ def _check_resumed(run: Run, settings: Settings, typed: Sequence[str]) -> None:
         raise UsageError(problem, fix=f"Leave it out: {resume}\nOr start a new run, without --resume.")
 
 
-def _create_run(args: Train, argv: Sequence[str], world: World) -> tuple[Run, Task | None]:
-    """Reads the data and creates the run folder in the first process; opens it in the others."""
+@contextmanager
+def _reserve_folder(args: Train) -> Iterator[Path]:
+    """Yields the folder of the run before it is created; an unnamed one is reserved, so that all processes know it."""
+    from seqwise.training.training_run import detect_task
+
+    folder = args.resume or args.out
+    if folder is not None:
+        yield folder
+        return
+    with reserve_folder(f"{detect_task(args.settings, str(args.data)).task}-{args.settings.model}") as folder:
+        yield folder
+
+
+def _create_run(args: Train, argv: Sequence[str], world: World, lock: ExitStack) -> tuple[Run, Task | None]:
+    """Reads the data, and creates and locks the run folder in the first process; opens it in the others."""
     from seqwise.cli.progress import ProgressBar
-    from seqwise.training.run import Run
+    from seqwise.training.run import RUN_FOLDER, Run
     from seqwise.training.training_run import create_run, detect_task
 
     if not world.is_first:
@@ -152,9 +166,10 @@ def _create_run(args: Train, argv: Sequence[str], world: World) -> tuple[Run, Ta
     settings = detect_task(args.settings, str(args.data), console.log)
     check_effects([settings], list_typed(argv))
     command = shlex.join(["seqwise", "train", *argv])
+    folder = lock.enter_context(create_folder(RUN_FOLDER, args.out, f"{settings.task}-{settings.model}"))
     with ProgressBar("reading") as bar:
         run, task = create_run(
-            str(args.data), settings, args.out,
+            str(args.data), settings, folder,
             command=command, log=console.log, progress=bar, processes=world.size,
         )  # fmt: skip
     world.broadcast_text(str(run.folder))

@@ -8,6 +8,7 @@ It knows nothing of terminals: callers receive events and stages through callbac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, Literal, Unpack, get_args
 import torch
 
 from seqwise.compare.plan.create import Request, create_plan
+from seqwise.compare.plan.folder import COMPARISON_FOLDER
 from seqwise.compare.plan.options import ComparisonOptions, Match
 from seqwise.compare.plan.plan import Plan, parse_names
 from seqwise.compare.report.gather import write_report
@@ -24,12 +26,13 @@ from seqwise.compare.run.engine import Engine
 from seqwise.compare.run.jobs import Event, OnEvent
 from seqwise.compare.run.local_engine import LocalEngine
 from seqwise.compare.run.ray_cluster import import_ray
-from seqwise.compare.run.stages import OnStage, reopen_plan, run_stages
+from seqwise.compare.run.stages import OnStage, resume_plan, run_stages
 from seqwise.config import SettingKeywords, Settings, combine_settings
 from seqwise.data.python_messages import explain_in_python
 from seqwise.data.records import Data
 from seqwise.errors import SeqwiseError, UsageError, check_type, suggest
 from seqwise.families import check_importable, get_model_name
+from seqwise.new_folders import create_folder
 from seqwise.training.api import TrainedModel, load_run, save_data
 from seqwise.training.distribution import defer_interrupts
 from seqwise.training.training_run import choose_device
@@ -134,16 +137,20 @@ def compare(
         settings=settings, task=task, match=match, parameters=parameters, lr_trials=lr_trials, examples=examples,
         nproc=nproc, strict=strict, **further,
     )  # fmt: skip
-    if data is not None:
-        with explain_in_python(data):
-            folder, plan = _create_comparison(data, arguments, None if out is None else Path(out))
-    elif arguments or out is not None:
+    if data is None and (arguments or out is not None):
         fix = "Leave out all but resume, engine, workers and on_event."
         raise UsageError("a comparison is resumed as it was planned.", fix=fix)
-    else:
-        folder = Path(resume)  # type: ignore[arg-type]
-        plan = reopen_plan(folder)
-    report = Orchestrator(folder, plan, engine, workers).run(on_event)
+    with ExitStack() as lock:
+        if resume is not None:
+            folder = Path(resume)
+            plan = lock.enter_context(resume_plan(folder))
+        else:
+            with explain_in_python(data):
+                request = _make_request(data, arguments)  # type: ignore[arg-type]
+                new_folder = create_folder(COMPARISON_FOLDER, None if out is None else Path(out), "compare")
+                folder = lock.enter_context(new_folder)
+                plan = create_plan(folder, request)
+        report = Orchestrator(folder, plan, engine, workers).run(on_event)
     if report is None:
         raise KeyboardInterrupt(f"stopped and saved. Resume with: seqwise.compare(resume={str(folder)!r})")
     return Comparison(folder, report)
@@ -176,8 +183,8 @@ def _drop_defaults(**arguments: Any) -> dict[str, Any]:
     return {key: value for key, value in arguments.items() if value is not None and value != defaults.get(key)}
 
 
-def _create_comparison(data: Data, arguments: Mapping[str, Any], out: Path | None) -> tuple[Path, Plan]:
-    """Plans a comparison in a new folder."""
+def _make_request(data: Data, arguments: Mapping[str, Any]) -> Request:
+    """Returns the request for a new comparison; data in memory is saved in the cache."""
     values = {key: arguments[key] for key in ComparisonOptions.__dataclass_fields__ if key in arguments}
     overrides = {key: value for key, value in arguments.items() if key not in values and key != "settings"}
     overrides |= {"budget": values["budget"]} if "budget" in values else {}
@@ -190,7 +197,7 @@ def _create_comparison(data: Data, arguments: Mapping[str, Any], out: Path | Non
     for name in options.models:
         check_importable(name)
     path = save_data(data, settings)
-    return create_plan(Request(path, options, settings, _format_call(path, arguments)), out)
+    return Request(path, options, settings, _format_call(path, arguments))
 
 
 def _format_call(data: str, arguments: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ from seqwise.data.reading import SAVED_DATA, missing_file_error
 from seqwise.data.records import Data, get_splits, iterate_records, to_json
 from seqwise.environment import get_cache_folder
 from seqwise.errors import DataError
-from seqwise.files import explain_write_errors
+from seqwise.files import explain_write_errors, remove
 from seqwise.text.patterns import replace_surrogates
 
 CACHE_FIX = "Make room there, or set SEQWISE_CACHE to a folder on another disk."
@@ -74,7 +74,7 @@ def _add_to_cache(write: Callable[[Path], str]) -> str:
             if not target.exists():
                 folder.rename(target)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder, folder.parent, ignore_errors=True)
     return str(target / name)
 
 

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from seqwise.errors import RunError
-from seqwise.files import explain_write_errors, write_bytes, write_text
+from seqwise.files import explain_write_errors, remove, write_bytes, write_text
 
 SCORES_FILE = "scores.safetensors"
 TEXTS_FILE = "examples.json"
@@ -226,7 +226,7 @@ class ExampleScores:
         scores = save({"sums": np.ascontiguousarray(self.sums, dtype=np.float64)})
         with explain_write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / TEXTS_FILE).unlink(missing_ok=True)
+            remove(folder / TEXTS_FILE, folder)
             write_bytes(folder / SCORES_FILE, scores, concurrent=True)
             write_text(folder / TEXTS_FILE, json.dumps(content, ensure_ascii=False), concurrent=True)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from functools import cached_property
 from os import PathLike
@@ -17,6 +18,7 @@ import torch
 from torch import nn
 
 from seqwise.applicability import reset_unused
+from seqwise.budget import Budget
 from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.config import DEVICES, SettingKeywords, Settings, combine_settings
 from seqwise.data import in_memory
@@ -27,6 +29,7 @@ from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import UsageError, check_type, in_command, suggest
 from seqwise.families import get_family, get_model_name
 from seqwise.metrics.evaluation import Evaluation as Evaluation
+from seqwise.new_folders import create_folder
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
 from seqwise.tasks.contextual import ContextualEncoder
@@ -36,9 +39,9 @@ from seqwise.tasks.training_summary import MISSING_SUMMARY, TrainingSummary
 from seqwise.training.checkpoints import load_weights
 from seqwise.training.distribution import defer_interrupts
 from seqwise.training.loop import Step
-from seqwise.training.run import WEIGHTS, Run
+from seqwise.training.run import RUN_FOLDER, WEIGHTS, Run
 from seqwise.training.step import get_objective
-from seqwise.training.training_run import choose_device, create_run, open_training
+from seqwise.training.training_run import choose_device, create_run, detect_task, open_training
 
 
 def train(
@@ -70,17 +73,22 @@ def train(
     check_type("out", out, (str, PathLike, type(None)), "the path of a folder")
     check_type("on_step", on_step, Callable, "a function")  # type: ignore[arg-type]
     check_type("log", log, Callable, "a function such as print")  # type: ignore[arg-type]
-    with explain_in_python(data):
-        parsed = combine_settings(settings, add_keywords(overrides, task=task, model=model, budget=budget))
-        if isinstance(settings, ResolvedSettings):  # of a run: they include values that another model does not use
-            reset_unused(parsed, [parsed])
-        path = save_data(data, parsed)
-        run, prepared_task = create_run(path, parsed, None if out is None else Path(out), log=log)
-        training = open_training(run, task=prepared_task, log=log)
-    with defer_interrupts() as stop:
-        for step in training.steps(stop):
-            on_step(step)
-    training.finish()
+    with ExitStack() as lock:
+        with explain_in_python(data):
+            parsed = combine_settings(settings, add_keywords(overrides, task=task, model=model, budget=budget))
+            if isinstance(settings, ResolvedSettings):  # of a run: they include values that another model does not use
+                reset_unused(parsed, [parsed])
+            if parsed.budget is not None:
+                Budget.parse(parsed.budget)  # raises an error before the data is read
+            path = save_data(data, parsed)
+            parsed = detect_task(parsed, path, log)
+            new_folder = create_folder(RUN_FOLDER, None if out is None else Path(out), f"{parsed.task}-{parsed.model}")
+            run, prepared_task = create_run(path, parsed, lock.enter_context(new_folder), log=log)
+            training = open_training(run, task=prepared_task, log=log)
+        with defer_interrupts() as stop:
+            for step in training.steps(stop):
+                on_step(step)
+        training.finish()
     return TrainedModel(run, run.settings.device)
 
 

@@ -11,7 +11,6 @@ import hashlib
 import json
 import re
 import shlex
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from seqwise.errors import RunError
-from seqwise.files import PARTIAL_SUFFIX, explain_write_errors, replace_file, sync
+from seqwise.files import PARTIAL_SUFFIX, explain_write_errors, remove, replace_file, sync
 from seqwise.layers.old_names import use_current_names
 
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
@@ -43,9 +42,9 @@ def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
     if path.exists():
         if _find_damage(path) is None:
             return path
-        shutil.rmtree(path)
+        remove(path, folder.parent)
     temporary = folder / f".step-{step}{PARTIAL_SUFFIX}"
-    shutil.rmtree(temporary, ignore_errors=True)
+    remove(temporary, folder.parent, ignore_errors=True)
     with explain_write_errors(path, get_resume_fix(folder.parent)):
         try:
             temporary.mkdir(parents=True)
@@ -61,10 +60,10 @@ def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
             temporary.rename(path)
             sync(folder)
         except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
+            remove(temporary, folder.parent, ignore_errors=True)
             raise
     for _, old_path in list(_list_checkpoints(folder))[NUM_CHECKPOINTS:]:
-        shutil.rmtree(old_path, ignore_errors=True)
+        remove(old_path, folder.parent, ignore_errors=True)
     return path
 
 
@@ -82,7 +81,7 @@ def remove_unusable_checkpoints(folder: Path, resumed_step: int) -> None:
     """Removes checkpoints after the step at which the run resumes, which are damaged, and unfinished writes."""
     later_paths = [path for step, path in _list_checkpoints(folder) if step > resumed_step]
     for path in [*later_paths, *folder.glob(f".step-*{PARTIAL_SUFFIX}")]:
-        shutil.rmtree(path, ignore_errors=True)
+        remove(path, folder.parent, ignore_errors=True)
 
 
 def _list_checkpoints(folder: Path) -> Iterator[tuple[int, Path]]:

@@ -8,20 +8,19 @@
     summary.json         times and final validation      watch.jsonl         layers over training (`--training.watch`)
     training_summary.safetensors  hashes of the training examples, and baselines
 
-Loading one never executes code. `Run` reads and writes the folder; it does not train.
+While a process writes the folder, it has the file `.lock` (`seqwise/locks.py`); one that a killed process left behind
+locks nothing. Loading a run never executes code. `Run` reads and writes the folder; it does not train.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +31,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from seqwise.config import parse_settings
-from seqwise.errors import RunError, SaveError, UsageError, suggest_path
+from seqwise.errors import RunError, SaveError, suggest_path
 from seqwise.families import FAMILY_FILES, list_family_names
-from seqwise.files import explain_cause, explain_write_errors, write_text
+from seqwise.files import explain_cause, explain_write_errors, remove_empty, write_text
+from seqwise.new_folders import OTHER_FOLDER_FIX, FolderKind
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.task import DAMAGED_RUN_FIX, Preprocessor
-from seqwise.tasks.training_summary import TrainingSummary
+from seqwise.tasks.task import ATTRIBUTES_FILE, DAMAGED_RUN_FIX, Preprocessor
+from seqwise.tasks.training_summary import SUMMARY_FILE, TrainingSummary
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.checkpoints import get_resume_command, get_resume_fix, save_weights
 
@@ -50,6 +50,8 @@ INITIAL_EMBEDDINGS = "start.safetensors"
 COMPARISON_FILE = "compare.yaml"  # its presence makes a folder a comparison
 MAX_NAMED_RUNS = 12  # in an error
 MODEL_FILE = "model_file"  # key in env.json: the file that defines a user-defined model
+CREATED_FILES = ("tokenizer*.json", ATTRIBUTES_FILE, SUMMARY_FILE, INITIAL_EMBEDDINGS, ENVIRONMENT)  # before CONFIG
+RUN_FOLDER = FolderKind("run", CONFIG, CREATED_FILES, get_resume_command)
 OLD_KEYS = {"split_rule": "split", "seqwise_version": "seqwise"}  # field of `RunMetadata` → its key in config.yaml
 
 
@@ -99,7 +101,7 @@ class Run:
         training_summary: TrainingSummary | None = None,
     ) -> Run:
         """Creates a new folder; an existing one is never overwritten."""
-        cls.check_new_folder(folder)
+        RUN_FOLDER.check_new(folder)
         run = cls(folder, settings, metadata)
         with _remove_on_failure(folder):
             with explain_write_errors(folder):
@@ -113,16 +115,6 @@ class Run:
             # Written last: its presence makes the folder a run, and `run` at its end proves that it is complete.
             write_text(folder / CONFIG, run._format_config())
         return run
-
-    @staticmethod
-    def check_new_folder(folder: Path) -> None:
-        """Raises an error unless the folder is missing or empty, so that no file is ever replaced."""
-        if (folder / CONFIG).exists():
-            fix = f"Resume it: {get_resume_command(folder)}\nOr name another folder with --out."
-            raise UsageError(f"{folder} already contains a run.", fix=fix)
-        is_empty = folder.is_dir() and not any(folder.iterdir())
-        if folder.exists() and not is_empty:
-            raise UsageError(f"{folder} is not an empty folder.", fix="Name another folder with --out.")
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
@@ -273,11 +265,6 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def find_free_folder(name: str) -> Path:
-    """Returns the first of runs/NAME-1, -2, … that does not exist."""
-    return next(folder for number in count(1) if not (folder := Path("runs") / f"{name}-{number}").exists())
-
-
 def _build_not_a_run_error(folder: Path) -> RunError:
     """Returns the error for a path without the settings file of a run."""
     if (folder / COMPARISON_FILE).is_file():
@@ -315,9 +302,8 @@ def _remove_on_failure(folder: Path) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        if not is_new:
-            folder.mkdir(exist_ok=True)
+        RUN_FOLDER.remove_unfinished(folder)
+        remove_empty([folder] if is_new else [])
         if isinstance(error, SaveError):
-            _, error.fix = explain_cause(error.__cause__, "Or name another folder with --out.")
+            _, error.fix = explain_cause(error.__cause__, OTHER_FOLDER_FIX)
         raise

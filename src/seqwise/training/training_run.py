@@ -47,7 +47,7 @@ from seqwise.training.initialization import (
 )
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.memory import explain_out_of_memory
-from seqwise.training.run import MODEL_FILE, Run, RunMetadata, Summary, find_free_folder
+from seqwise.training.run import MODEL_FILE, RUN_FOLDER, Run, RunMetadata, Summary
 from seqwise.training.single_pass import SinglePassRun
 from seqwise.training.step import get_objective
 from seqwise.training.validation import (
@@ -70,7 +70,7 @@ STEPS_PER_LOG = 10  # steps between two lines of metrics.jsonl
 def create_run(
     data: str,
     settings: Settings,
-    out: Path | None,
+    folder: Path,
     *,
     command: str = "",
     log: LogFunction = no_log,
@@ -82,8 +82,7 @@ def create_run(
         Budget.parse(settings.budget)  # raises an error before the data is read
     settings = detect_task(settings, data, log)
     check_effects([settings], list_changed(settings))
-    folder = out or find_free_folder(f"{settings.task}-{settings.model}")
-    Run.check_new_folder(folder)
+    RUN_FOLDER.check_new(folder)
     settings, task, word_vectors = prepare_task(data, settings, log, progress)
     vector_width = 0 if word_vectors is None else word_vectors.vectors.dim
     device = choose_device(settings)

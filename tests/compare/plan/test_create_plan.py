@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
+import os
 import re
 import shutil
 import subprocess
@@ -12,18 +11,20 @@ from pathlib import Path
 
 import pytest
 import small_comparison
-from small_comparison import BUDGET, make_plan, tiny, write_text
+from small_comparison import BUDGET, create_comparison, make_plan, tiny, write_text
 
 from seqwise.budget import Budget
 from seqwise.compare.plan import create as planning
-from seqwise.compare.plan.create import Request, create_plan, create_plan_in
-from seqwise.compare.plan.folder import CLAIM_FILE, PLAN_FILE, PREPROCESSOR_FOLDER, FolderTakenError, check_folder
+from seqwise.compare.plan.create import Request, create_plan
+from seqwise.compare.plan.folder import COMPARISON_FOLDER, PLAN_FILE, PREPROCESSOR_FOLDER
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import NEVER, Plan
 from seqwise.compare.run.jobs import LATENCY_JOB, Job, Outcome, SpeedResult, SpeedResults
 from seqwise.compare.run.stages import reopen_plan, run_stages
 from seqwise.config import Settings
-from seqwise.errors import DataError, RunError, SaveError, SeqwiseError, UsageError
+from seqwise.errors import DataError, LockedError, RunError, SaveError, SeqwiseError, UsageError
+from seqwise.locks import LOCK_FILE
+from seqwise.new_folders import create_folder
 from seqwise.tasks.language.task import Language
 from seqwise.training.loop import Trainer
 
@@ -200,11 +201,11 @@ def test_very_few_examples_raise_an_error_and_few_are_noted(tmp_path: Path):
     options = ComparisonOptions(["gru", "rnn"], budget="20k-tokens", seeds=1, lr_trials=1)
     few = Request(str(_write_labelled_texts(tmp_path / "few.csv", 40)), options, Settings(task="classify"))
     with pytest.raises(UsageError, match=r"the (valid|test) split has \d texts: .* at least 3"):
-        create_plan_in(tmp_path / "few", few)
+        create_comparison(tmp_path / "few", few)
     assert not (tmp_path / "few").exists()
     messages: list[str] = []
     some = Request(str(_write_labelled_texts(tmp_path / "some.csv", 600)), options, Settings(task="classify"))
-    create_plan_in(tmp_path / "some", some, messages.append)
+    create_comparison(tmp_path / "some", some, messages.append)
     assert any(
         "the test split has only 30 texts" in sentence and "--data.test-fraction" in sentence for sentence in messages
     )
@@ -214,7 +215,7 @@ def test_an_existing_folder_raises_an_error_and_is_unchanged(text: Path, tmp_pat
     folder = tmp_path / "out"
     make_plan(folder, text)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(UsageError, match="already holds a comparison") as excinfo:
+    with pytest.raises(UsageError, match="already contains a comparison") as excinfo:
         make_plan(folder, text)
     assert f"seqwise compare --resume {folder}" in excinfo.value.fix
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
@@ -222,13 +223,12 @@ def test_an_existing_folder_raises_an_error_and_is_unchanged(text: Path, tmp_pat
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     for path in (tmp_path / "mine", text):
         with pytest.raises(UsageError, match="is not an empty folder"):
-            check_folder(path)
+            COMPARISON_FOLDER.check_new(path)
     (tmp_path / "empty").mkdir()
-    check_folder(tmp_path / "empty")
+    COMPARISON_FOLDER.check_new(tmp_path / "empty")
 
 
-@pytest.mark.parametrize("has_checked", [True, False], ids=["after its check", "at the same time"])
-def test_two_processes_never_share_a_folder(text: Path, tmp_path: Path, monkeypatch, has_checked: bool):
+def test_two_processes_never_share_a_folder(text: Path, tmp_path: Path, monkeypatch):
     """The second process starts while the first reads its data, which may take long."""
     folder = tmp_path / "out"
     prepare_task = planning.prepare_task
@@ -237,9 +237,7 @@ def test_two_processes_never_share_a_folder(text: Path, tmp_path: Path, monkeypa
         monkeypatch.setattr(
             planning, "prepare_task", lambda *args, **options: pytest.fail("the second process read the data")
         )
-        if not has_checked:  # the folder was created after the check of the second process
-            monkeypatch.setattr(planning, "check_folder", lambda folder: None)
-        with pytest.raises(FolderTakenError):
+        with pytest.raises(LockedError, match=rf"out is locked: process {os.getpid()} on "):
             make_plan(folder, text, models=["lstm"])
         return prepare_task(*args, **options)
 
@@ -252,22 +250,14 @@ def test_two_processes_never_share_a_folder(text: Path, tmp_path: Path, monkeypa
 def test_a_default_folder_taken_meanwhile_is_skipped(text: Path, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     request = Request(str(text), ComparisonOptions(["rnn"], budget=BUDGET, seeds=1, lr_trials=1), tiny())
-    find_free_folder = planning.find_free_folder
-    folders: list[Path] = []
-
-    def find_and_lose(name: str) -> Path:
-        folders.append(find_free_folder(name))
-        if len(folders) == 1:
-            (folders[0] / PREPROCESSOR_FOLDER).mkdir(parents=True)  # by another process
-        return folders[-1]
-
-    monkeypatch.setattr(planning, "find_free_folder", find_and_lose)
-    folder, plan = create_plan(request, None, "demo")
-    assert folder == Path("runs/demo-2")
-    assert Plan.open(folder) == plan
-    assert list(Path("runs/demo-1").iterdir()) == [Path("runs/demo-1") / PREPROCESSOR_FOLDER]
-    with pytest.raises(FolderTakenError):
-        create_plan(request, Path("runs/demo-1"), "demo")
+    with (
+        create_folder(COMPARISON_FOLDER, None, "demo") as first,  # and both read their data
+        create_folder(COMPARISON_FOLDER, None, "demo") as second,
+    ):
+        assert (first, second) == (Path("runs/demo-1"), Path("runs/demo-2"))
+        plan = create_plan(second, request)
+    assert Plan.open(second) == plan
+    assert list(Path("runs").iterdir()) == [second]
 
 
 WAITING_PROCESS = """
@@ -299,11 +289,11 @@ def test_a_folder_left_by_a_killed_process_is_reused(text: Path, tmp_path: Path)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "reading\n"
-        with pytest.raises(FolderTakenError, match="another process is creating"):
+        with pytest.raises(LockedError, match=f"is locked: process {process.pid} on "):
             make_plan(folder, text)  # the process that creates it is alive
-        assert (folder / PREPROCESSOR_FOLDER).is_dir()
         process.kill()
-    assert sorted(path.name for path in folder.iterdir()) == [CLAIM_FILE, PREPROCESSOR_FOLDER]
+    assert [path.name for path in folder.iterdir()] == [LOCK_FILE]
+    (folder / PREPROCESSOR_FOLDER).mkdir()
     (folder / PREPROCESSOR_FOLDER / "tokenizer.json").write_text("{")  # as if it was killed while saving
     (folder / f".{PLAN_FILE}.writing").write_text("data: ")
     plan = make_plan(folder, text)
@@ -311,36 +301,17 @@ def test_a_folder_left_by_a_killed_process_is_reused(text: Path, tmp_path: Path)
     assert sorted(path.name for path in folder.iterdir()) == [PLAN_FILE, PREPROCESSOR_FOLDER]
 
 
-def test_a_folder_with_other_files_is_never_reused(text: Path, tmp_path: Path, monkeypatch):
+def test_a_folder_with_other_files_is_never_reused(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     (folder / PREPROCESSOR_FOLDER).mkdir(parents=True)
-    with pytest.raises(FolderTakenError, match="is not an empty folder"):
-        make_plan(folder, text)  # without the claim file
-    (folder / CLAIM_FILE).touch()
+    with pytest.raises(UsageError, match="is not an empty folder"):
+        make_plan(folder, text)  # without a lock file
+    (folder / LOCK_FILE).touch()
     (folder / "letter.txt").write_text("dear")
-    with pytest.raises(FolderTakenError, match="is not an empty folder"):
-        make_plan(folder, text)
-    monkeypatch.setattr(planning, "check_folder", lambda folder: None)  # the letter was written after the check
-    with pytest.raises(FolderTakenError, match="is not an empty folder"):
+    with pytest.raises(UsageError, match="is not an empty folder"):
         make_plan(folder, text)
     assert (folder / "letter.txt").read_text() == "dear"
     assert (folder / PREPROCESSOR_FOLDER).is_dir()
-
-
-def test_without_lock_support_no_folder_is_reused(text: Path, tmp_path: Path, monkeypatch):
-    def fail_to_lock(*args):
-        raise OSError(errno.ENOTSUP, "not supported")
-
-    monkeypatch.setattr(fcntl, "flock", fail_to_lock)
-    folder = tmp_path / "out"
-    (folder / PREPROCESSOR_FOLDER).mkdir(parents=True)
-    (folder / CLAIM_FILE).touch()
-    with pytest.raises(FolderTakenError):
-        make_plan(folder, text)
-    assert sorted(path.name for path in folder.iterdir()) == [CLAIM_FILE, PREPROCESSOR_FOLDER]
-    make_plan(tmp_path / "new", text)
-    with pytest.raises(FolderTakenError):
-        make_plan(tmp_path / "new", text)
 
 
 def test_a_failure_removes_only_its_own_files(text: Path, tmp_path: Path, monkeypatch):
@@ -389,7 +360,7 @@ def test_the_plan_is_complete(text: Path, tmp_path: Path):
         ["rnn", "ngram"], {"wide": {"model": "gru", "network": {"width": 20}}}, BUDGET, seeds=2, lr_trials=2
     )
     request = Request(str(text), options, tiny(task=None, seed=7), "seqwise compare …")
-    plan = create_plan_in(tmp_path / "out", request, messages.append)
+    plan = create_comparison(tmp_path / "out", request, messages.append)
     assert plan == Plan.open(tmp_path / "out")
     assert list(plan.families) == ["rnn", "ngram", "wide"]
     assert plan.task == "language"

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_comparison import create_comparison
 
 from seqwise import environment
-from seqwise.compare.plan.create import Request, create_plan_in
+from seqwise.compare.plan.create import Request
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE, Plan
 from seqwise.compare.run import execute
@@ -252,7 +253,7 @@ def reference(book: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base.text.tokenizer, base.network.width, base.network.depth, base.network.dropout = "characters", 16, 1, 0.2
     base.data.window, base.training.batch_size, base.training.save_every = 16, 4, 10
     options = ComparisonOptions(models=("rnn", "gru"), budget="12k-tokens", match="tokens", seeds=1, lr_trials=2)
-    plan = create_plan_in(folder, Request(str(book), options, base))
+    plan = create_comparison(folder, Request(str(book), options, base))
     engine = LocalEngine(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")

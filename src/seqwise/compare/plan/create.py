@@ -15,24 +15,18 @@ from seqwise import environment
 from seqwise.budget import Budget, parse_count
 from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.compare.plan.budgets import TrialBudgets, estimate_token_cost
-from seqwise.compare.plan.folder import (
-    PREPROCESSOR_FOLDER,
-    FolderTakenError,
-    check_folder,
-    claim_folder,
-    make_creation_error,
-)
+from seqwise.compare.plan.folder import COMPARISON_FOLDER, PREPROCESSOR_FOLDER
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import Plan, prepare_settings
 from seqwise.compare.plan.sizes import match_sizes, use_default_sizes
 from seqwise.compare.plan.variants import build_families, check_distinct, check_effects_in_families, check_family
 from seqwise.compare.report.advice import MIN_TEST_EXAMPLES
 from seqwise.config import Settings
-from seqwise.errors import SaveError, UsageError
+from seqwise.errors import UsageError
 from seqwise.families import get_family
+from seqwise.new_folders import explain_creation_errors
 from seqwise.tasks.task import Task
 from seqwise.training.distribution import check_process_count
-from seqwise.training.run import find_free_folder
 from seqwise.training.training_run import (
     build_defaults_context,
     choose_device,
@@ -62,40 +56,21 @@ class Request:
 
 
 def create_plan(
-    request: Request,
-    out: Path | None = None,
-    name: str = "compare",
-    log: LogFunction = no_log,
-    progress: ProgressCallback | None = None,
-) -> tuple[Path, Plan]:
-    """Creates a comparison in `out`, or in the first free folder of runs/NAME-1, -2, …"""
-    while True:
-        folder = out or find_free_folder(name)
-        try:
-            return folder, create_plan_in(folder, request, log, progress)
-        except FolderTakenError:  # by another process, meanwhile
-            if out is not None:
-                raise
-
-
-def create_plan_in(
     folder: Path, request: Request, log: LogFunction = no_log, progress: ProgressCallback | None = None
 ) -> Plan:
-    """Creates a comparison in a new or empty folder; removes a new one if that fails."""
+    """Creates a comparison in an empty folder, which the caller has locked (`create_folder`)."""
     options, settings = request.options, request.settings
-    check_folder(folder)
+    COMPARISON_FOLDER.check_new(folder)
     _check_options(options, settings)
     # A wrong name is reported before the data is read.
     families = build_families(options.models, options.variants, settings)
     _check_rates(families, options.lr_trials)
     check_effects_in_families(settings, families)
-    with claim_folder(folder):
-        plan, task = _make_plan(request, log, progress)
-        try:
-            task.preprocessor.save(folder / PREPROCESSOR_FOLDER)
-            plan.save(folder)  # the last file, whose presence makes the folder a comparison
-        except (OSError, SaveError) as error:
-            raise make_creation_error(folder, error) from error
+    plan, task = _make_plan(request, log, progress)
+    with explain_creation_errors(folder):
+        (folder / PREPROCESSOR_FOLDER).mkdir(parents=True, exist_ok=True)
+        task.preprocessor.save(folder / PREPROCESSOR_FOLDER)
+        plan.save(folder)  # the last file, whose presence makes the folder a comparison
     return plan
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 import os
 import platform
-import shutil
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ import torch
 from seqwise.budget import Budget
 from seqwise.callbacks import no_log
 from seqwise.compare.plan.budgets import TrialCost, estimate_token_cost
-from seqwise.compare.plan.folder import get_resume_command, try_lock
+from seqwise.compare.plan.folder import get_resume_command
 from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, NEVER, WORKERS_VARIABLE, Plan
 from seqwise.compare.run.jobs import (
     EvaluationResult,
@@ -53,7 +52,9 @@ from seqwise.compare.run.speed import (
     measure_speeds,
 )
 from seqwise.compare.run.waiting import measure_waiting
-from seqwise.errors import SeqwiseError, UsageError
+from seqwise.errors import LockedError, SeqwiseError, UsageError
+from seqwise.files import explain_write_errors, remove
+from seqwise.locks import clear_folder, lock_file, lock_folder
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import InferenceOptions, Task
 from seqwise.training.api import TrainedModel
@@ -92,7 +93,9 @@ def execute(
         return outcome
     execution = _Execution(folder, Plan.open(folder), job, report, should_stop)
     path = job.get_file(folder)
-    with _lock_job(path, should_stop):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A worker whose engine was killed needs a moment to exit.
+    with lock_file(path.with_name(f".{path.name}.lock"), path, on_wait=partial(_wait, report, should_stop)):
         if (outcome := job.load(folder)) is not None:
             return outcome
         try:
@@ -119,22 +122,11 @@ def execute_to_event(folder: Path, job: Job, report: OnEvent, should_stop: Shoul
     return {"event": "end", "status": outcome.status, "reason": outcome.reason}
 
 
-@contextmanager
-def _lock_job(path: Path, should_stop: ShouldStop) -> Iterator[None]:
-    """Waits until no other process executes the job: a worker whose engine was killed needs a moment to exit."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(f".{path.name}.lock")
-    while True:
-        with lock.open("w") as file:
-            if try_lock(file, lock) is not False:
-                try:
-                    yield
-                finally:
-                    lock.unlink(missing_ok=True)
-                return
-        if should_stop():
-            raise InterruptedJob
-        time.sleep(POLL_SECONDS)
+def _wait(report: OnEvent, should_stop: ShouldStop, error: LockedError) -> None:
+    """Reports that the job waits for a lock; ends the wait when the job is asked to stop."""
+    if should_stop():
+        raise InterruptedJob
+    report({"progress": 0.0, "notes": [f"waiting: {error.problem}"]})
 
 
 @dataclass(frozen=True)
@@ -171,15 +163,22 @@ class _Execution:
         if problem:
             raise SeqwiseError(problem)
         settings = plan.make_settings(trial, rate)
-        run, task = self._open_run(settings, self.job.get_run_folder(self.folder))
         has_gradients = plan.has_gradients(trial.family)
-        is_new = not any(run.checkpoints.glob("step-*"))
-        with measure_added_memory(choose_device(settings)) as get_peak, measure_waiting() as get_waiting_share:
-            if plan.nproc > 1 and has_gradients:
-                self._train_in_processes(run)
-            else:
-                self._train_here(run, task)
-            peak, waiting_share = get_peak(), get_waiting_share()
+        task, run_folder = open_shared_task(self.folder, plan, settings), self.job.get_run_folder(self.folder)
+        with explain_write_errors(run_folder):
+            run_folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as lock:  # the user may be training it, or a worker whose engine was killed
+            wait = partial(_wait, self.report, self.should_stop)
+            lock.enter_context(lock_folder(run_folder, command=plan.command, on_wait=wait))
+            run = self._open_run(settings, run_folder, task)
+            is_new = not any(run.checkpoints.glob("step-*"))
+            with measure_added_memory(choose_device(settings)) as get_peak, measure_waiting() as get_waiting_share:
+                if plan.nproc > 1 and has_gradients:
+                    lock.close()  # the first of the processes locks the folder again
+                    self._train_in_processes(run)
+                else:
+                    self._train_here(run, task)
+                peak, waiting_share = get_peak(), get_waiting_share()
         rows = run.read_metrics()
         validations = [row["validation"] for row in rows if row.get("validation")]
         finite = [validation for validation in validations if math.isfinite(get_objective(validation))]
@@ -200,15 +199,13 @@ class _Execution:
             node=platform.node(),
         )
 
-    def _open_run(self, settings: ResolvedSettings, run_folder: Path) -> tuple[Run, Task]:
+    def _open_run(self, settings: ResolvedSettings, run_folder: Path, task: Task) -> Run:
         """Opens a run to resume it; recreates it if it is incomplete or has another learning rate."""
-        plan = self.plan
-        task = open_shared_task(self.folder, plan, settings)
         if (run_folder / CONFIG).exists() and (run := Run.open(run_folder)).settings == settings:
-            return run, task
-        shutil.rmtree(run_folder, ignore_errors=True)
+            return run
+        clear_folder(run_folder)
         vectors = WordVectors.read(settings, no_log)
-        return create_run_folder(run_folder, plan.data, settings, task, vectors, command=plan.command), task
+        return create_run_folder(run_folder, self.plan.data, settings, task, vectors, command=self.plan.command)
 
     def _train_here(self, run: Run, task: Task) -> None:
         training = open_training(run, task=task)
@@ -254,7 +251,7 @@ class _Execution:
         if status:
             message = log.read_text(encoding="utf-8", errors="replace").rpartition("error: ")[2].strip()
             raise SeqwiseError(message or f"its processes ended with status {status}.")
-        log.unlink()
+        remove(log, self.folder)
 
     def _report_last_row(self, run: Run) -> None:
         if rows := run.read_metrics():
@@ -320,7 +317,7 @@ class _Execution:
         settings.budget = f"{round(NUM_PROCESS_UPDATES * estimate_token_cost(task, settings).update)}-tokens"
         settings.training.validate_every = NEVER
         with tempfile.TemporaryDirectory(prefix=".speed-", dir=self.folder) as temporary:
-            run, task = self._open_run(settings, Path(temporary) / family)
+            run = self._open_run(settings, Path(temporary) / family, task)
             self._train_in_processes(run)
             rows = run.read_metrics()
         model = task.build(settings).to(choose_device(settings))

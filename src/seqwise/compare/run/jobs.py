@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from seqwise.compare.plan.folder import TRIALS_FOLDER
 from seqwise.compare.plan.plan import Plan, Trial
 from seqwise.compare.report.schema import accept_old_key
-from seqwise.files import explain_write_errors, write_text
+from seqwise.files import explain_write_errors, remove, write_text
 from seqwise.metrics.evaluation import Baseline
 
 JobKind = Literal["speed", "train", "test", "latency"]
@@ -200,7 +200,7 @@ def remove_failures(folder: Path, plan: Plan) -> None:
     """Removes the outcomes of failed jobs, so that they are repeated; latencies are then measured again for all."""
     failed = _find_failed(folder, plan)
     for job in [*failed, *([LATENCY_JOB] if failed else [])]:
-        job.get_file(folder).unlink(missing_ok=True)
+        remove(job.get_file(folder), folder)
 
 
 def _find_failed(folder: Path, plan: Plan) -> list[Job]:

@@ -19,6 +19,7 @@ from typing import Any
 
 from seqwise import environment
 from seqwise.errors import UsageError
+from seqwise.files import remove
 from seqwise.training.distribution import handle_signals, raise_interrupt
 
 OBJECT_STORE_BYTES = 80 * 2**20  # for Ray's objects on a local cluster: nothing large is passed around
@@ -224,7 +225,7 @@ def probe_nodes(folder: Path, data: str, nodes: Sequence[Node]) -> dict[Node, Pr
         return results
     finally:
         for path in folder.glob(f"{marker.name}*"):
-            path.unlink(missing_ok=True)
+            remove(path, folder)
 
 
 def _wait_for_file(path: Path) -> bool:

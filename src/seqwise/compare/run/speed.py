@@ -14,7 +14,6 @@ This module knows nothing of trials: the caller passes a function that builds th
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -33,6 +32,7 @@ from seqwise.compare.run.jobs import SpeedResult
 from seqwise.data.batch import Batch, Batches
 from seqwise.errors import MemoryLimitError, SaveError, SeqwiseError
 from seqwise.files import write_text
+from seqwise.locks import lock_file
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.training.loop import Trainer
 from seqwise.training.step import TrainerState
@@ -202,10 +202,10 @@ def keep_fastest(result: SpeedResult, settings: ResolvedSettings, fingerprint: s
 def _lock_speeds(path: Path) -> Iterator[None]:
     """Waits until no other comparison reads and writes the file, where the file system has locks."""
     with ExitStack() as stack:
-        with suppress(OSError):
+        with suppress(OSError, SeqwiseError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(path.with_name(f".{path.name}.lock").open("w"))
-            fcntl.flock(file, fcntl.LOCK_EX)  # ends when the file is closed
+            lock = lock_file(path.with_name(f".{path.name}.lock"), path, on_wait=lambda error: None)
+            stack.enter_context(lock)
         yield
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
@@ -36,6 +37,8 @@ from seqwise.compare.run.jobs import (
 from seqwise.compare.run.learning_rates import extend_search
 from seqwise.compare.run.shared_data import read_data
 from seqwise.errors import DataError, RunError, SeqwiseError, UsageError
+from seqwise.files import remove
+from seqwise.locks import lock_folder
 
 Stage = Literal["speed", "learning rates", "training", "test", "latency"]
 OnStage = Callable[[Stage, Sequence[Job]], None]
@@ -45,6 +48,14 @@ OVERHEAD_SECONDS = 1.0  # of a trial, besides training: building and saving the 
 TEST_VALIDATIONS = 10.0  # a test takes as long as this many validations: it is longer, and partly predicts one by one
 VALIDATIONS_PER_TRAINING = 20
 DEFAULT_SECONDS = 5.0  # of a job of unknown duration
+
+
+@contextmanager
+def resume_plan(folder: Path, progress: ProgressCallback | None = None) -> Iterator[Plan]:
+    """Yields the plan of a comparison to resume, whose folder is locked for the block."""
+    Plan.open(folder)  # only a comparison is locked
+    with lock_folder(folder):
+        yield reopen_plan(folder, progress)
 
 
 def reopen_plan(folder: Path, progress: ProgressCallback | None = None) -> Plan:
@@ -127,7 +138,7 @@ def convert_time_budget(folder: Path, plan: Plan) -> Plan:
     families = [name for name in plan.families if plan.has_gradients(name)]
     if families and not speeds:
         outcome = SPEED_JOB.load(folder)
-        SPEED_JOB.get_file(folder).unlink(missing_ok=True)  # to be repeated
+        remove(SPEED_JOB.get_file(folder), folder)  # to be repeated
         reason = outcome.reason if outcome is not None and outcome.reason else "no family can be trained."
         raise SeqwiseError(f"the speed cannot be measured: {reason}", fix=f"Resume with: {get_resume_command(folder)}")
     try:
