@@ -16,13 +16,14 @@ export GOMP_SPINCOUNT ?= 1000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-gpu lint format bench clean
+.PHONY: help install demo test test-all test-faults test-gpu lint format bench clean
 
 help:
 	@echo "make install     .venv with seqwise and the development tools in it"
 	@echo "make demo        five families compared on built-in text: a table, a verdict, a report"
 	@echo "make test        the fast tests: five minutes on two cores"
 	@echo "make test-all    the slow tests: interpreted kernels, kills, clusters, documentation, training runs"
+	@echo "make test-faults the long form of the fault battery: kills, signals, full disks, fuzzing; see docs/reliability.md"
 	@echo "make test-gpu    the tests that need a CUDA device"
 	@echo "make lint        ruff and mypy"
 	@echo "make format      let ruff rewrite the layout"
@@ -47,6 +48,10 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	$(PARALLEL) -m "slow and not gpu" $(ARGS)
+
+# The same tests as in test-all, with larger numbers. Each test is named when it begins; Ctrl-C ends all processes.
+test-faults: $(STAMP)
+	SEQWISE_FAULTS=full $(PARALLEL) -v -m "not gpu" tests/faults tests/compare/run/test_kills.py $(ARGS)
 
 test-gpu: $(STAMP)
 	$(PYTEST) -m gpu $(ARGS)

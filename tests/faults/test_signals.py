@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+import live_runs
 import pytest
 from fault_counts import CountFunction, choose_count
 from forked_runs import ForkServer, draw_delays
@@ -30,6 +31,9 @@ def test_sigterm_at_random_moments_ends_the_process_and_changes_no_result(
         time.sleep(delay)
         process.send_signal(signal.SIGTERM)
         status, stderr = process.finish(MAX_SECONDS)
+        if status == -signal.SIGTERM:  # before the first line of Seqwise was executed, or after the last
+            assert (folder / "summary.json").exists() or not folder.exists()
+            continue
         assert status in (0, 130), stderr
         if status:
             signals += 1
@@ -78,3 +82,25 @@ def test_a_signal_while_the_data_is_read_leaves_nothing_behind(
     assert (status, stderr.splitlines()[-1]) == (130, "interrupted.")
     assert not (tmp_path / "run").exists()
     assert [path for path in cache.rglob("*") if path.is_file()] == []
+
+
+def test_a_process_that_is_not_a_fork_is_stopped_and_killed_with_the_same_result(
+    make_case, count_faults: CountFunction
+):
+    """Not a fork, but a program as users start it. While it imports PyTorch, it ends at once."""
+    case = make_case("language", "lstm")
+    folder = case.new_folder()
+    process = live_runs.start(*case.build_command(folder))
+    live_runs.wait_until(lambda: "libtorch" in Path(f"/proc/{process.pid}/maps").read_text(), process)
+    process.send_signal(signal.SIGTERM)
+    assert live_runs.finish(process) == (130, "interrupted.\n")
+    assert not folder.exists()
+
+    for signal_number, expected in ((signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)):
+        process = live_runs.start(*case.build_command(folder))
+        target = get_logged_step(folder) + 20
+        live_runs.wait_until(lambda: get_logged_step(folder) >= target, process)  # noqa: B023 - used at once
+        process.send_signal(signal_number)
+        assert live_runs.finish(process)[0] == expected
+    case.finish(folder)
+    count_faults("SIGTERM and SIGKILL of a whole program", 3)

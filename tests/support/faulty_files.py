@@ -46,6 +46,7 @@ class FaultyFiles:
                 module.save_file = self._wrap_save_file(original)  # type: ignore[attr-defined]
         builtins.open = io.open = self._wrap_open(io.open)  # type: ignore[assignment]
         os.fsync, os.write = self._wrap_fsync(os.fsync), self._wrap_write(os.write)
+        os.pwrite = self._wrap_write(os.pwrite)
         sys.addaudithook(self._audit)
 
     def is_faulty(self, name: str, path: object) -> bool:
@@ -92,9 +93,10 @@ class FaultyFiles:
             file: Any, mode: str = "r", buffering: int = -1, encoding: Any = None, errors: Any = None,
             newline: Any = None, closefd: bool = True, opener: Any = None,
         ) -> Any:  # fmt: skip
-            if mode.strip("bt") not in ("w", "a", "x") or not self.includes(file):
+            if not set(mode) & set("wax+") or not self.includes(file):
                 return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
-            buffered = io.BufferedWriter(Raw(file, mode.strip("bt"), closefd, opener))
+            raw = Raw(file, mode.replace("b", "").replace("t", ""), closefd, opener)
+            buffered = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
             return buffered if "b" in mode else io.TextIOWrapper(buffered, encoding, errors, newline)
 
         return open_file
@@ -109,12 +111,12 @@ class FaultyFiles:
         return fsync
 
     def _wrap_write(self, original: Any) -> Any:
-        def write(descriptor: int, content: bytes) -> int:
+        def write(descriptor: int, content: bytes, *offset: int) -> int:
             path = os.readlink(f"/proc/self/fd/{descriptor}")
             if self.includes(path) and self.is_faulty("write", path):
-                original(descriptor, content[: len(content) // 2])
+                original(descriptor, content[: len(content) // 2], *offset)
                 raise self.fail(path)
-            return original(descriptor, content)
+            return original(descriptor, content, *offset)
 
         return write
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import runpy
 import shutil
 import signal
 import sys
@@ -26,6 +27,7 @@ CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000  # of unshare: mounts, and u
 
 def serve(warm_up: list[list[str]]) -> None:
     """Runs the warm-up commands in this process, then answers requests until standard input ends."""
+    end_with_parent()
     answers = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(1, 2)
@@ -36,7 +38,9 @@ def serve(warm_up: list[list[str]]) -> None:
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
     statuses = [main.main(arguments) for arguments in warm_up]
-    num_threads = len(os.listdir("/proc/self/task"))
+    deadline = time.monotonic() + 10
+    while (num_threads := len(os.listdir("/proc/self/task"))) > 1 and time.monotonic() < deadline:
+        time.sleep(0.01)  # until threads of the warm-up have ended
     os.write(answers, json.dumps({"statuses": statuses, "threads": num_threads}).encode() + b"\n")
     for line in sys.stdin:
         request = json.loads(line)
@@ -62,12 +66,17 @@ def fork(request: dict[str, Any]) -> int:
         return pid
     status = 70
     try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with_parent()
         status = run(**request)
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(status)
+
+
+def end_with_parent() -> None:
+    """Lets the kernel kill this process when the one that started it ends, as after Ctrl-C."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def run(
@@ -91,9 +100,12 @@ def run(
         from faulty_files import FaultyFiles
 
         FaultyFiles(**faults).install()
-    from seqwise.cli.main import main
-
-    status = main(arguments)
+    sys.argv = ["seqwise", *arguments]
+    status = 0
+    try:
+        runpy.run_module("seqwise", run_name="__main__")
+    except SystemExit as end:
+        status = int(end.code or 0)
     sys.stdout.flush()
     sys.stderr.flush()
     if disk is not None:  # it ends with this process
@@ -123,7 +135,7 @@ def record_samples(path: str) -> None:
     original = Trainer.compute_gradients
 
     def compute_gradients(self: Trainer, batch: Any) -> Any:
-        positions = [] if batch.positions is None else batch.positions.tolist()
+        positions = [] if batch.is_filler else batch.positions.tolist()
         with open(path, "a") as file:
             file.write(json.dumps([self.state.step + 1, self.world.rank, positions]) + "\n")
         return original(self, batch)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -89,20 +87,3 @@ def read_outcome(folder: Path) -> dict[str, object]:
         "metrics": [(row["step"], row["tokens"], row["loss"], row["validation"], row["best"]) for row in rows],
         "ended": rows[-1].get("ended"),
     }
-
-
-def kill_and_resume(
-    arguments: list[str | Path], folder: Path, steps: int, kills: int, generator: random.Random
-) -> None:
-    """Kills a training run of `steps` steps at `kills` random moments and resumes it each time, then lets it end."""
-    for target in sorted(generator.choices(range(2 * steps // 3), k=kills)):
-        first_step = get_saved_step(folder)
-        process = start(*arguments)
-        wait_until(lambda: get_saved_step(folder) > max(target, first_step), process)  # noqa: B023 - used at once
-        time.sleep(generator.uniform(0, 0.03))
-        process.kill()
-        status, error_output = finish(process)
-        assert status == -signal.SIGKILL, error_output
-        arguments = ["train", "--resume", folder]
-    status, error_output = run(*arguments)
-    assert status == 0, error_output

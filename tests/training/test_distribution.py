@@ -1,6 +1,6 @@
 """Two processes train as one does: the same result up to rounding, the same handling of signals, kills and errors.
 
-As in test_survival.py, the scenarios run in processes of their own, two scenarios at a time.
+The scenarios run in processes of their own, two scenarios at a time.
 """
 
 from __future__ import annotations
