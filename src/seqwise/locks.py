@@ -97,6 +97,9 @@ def _acquire(path: Path, subject: Path, command: str, on_wait: OnWait | None) ->
                 _descriptors.add(descriptor)
                 return descriptor
             error = None if is_locked else _build_locked_error(descriptor, subject)
+        except UsageError:  # no locks: the file has no use
+            path.unlink(missing_ok=True)
+            raise
         finally:
             if descriptor not in _descriptors:
                 os.close(descriptor)
