@@ -57,17 +57,18 @@ def is_validation(value: object) -> bool:
     return isinstance(value, dict) and "loss" in value and _is_table(value, 1)
 
 
-def is_number(value: object) -> bool:
+def is_number(value: Any) -> bool:
     """Returns whether a value is a number that a float can hold; infinite numbers and NaN are."""
     return isinstance(value, float) or (is_integer(value) and abs(value) < 1 << 63)
 
 
-def is_count(value: object) -> bool:
+def is_count(value: Any) -> bool:
     """Returns whether a value is an integer from 0 on."""
     return is_integer(value) and is_number(value) and value >= 0
 
 
-def is_integer(value: object) -> Any:
+def is_integer(value: Any) -> bool:
+    """Returns whether a value is an integer; True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
