@@ -187,7 +187,8 @@ def read_weights(path: Path, fix: str, device: torch.device | str = "cpu") -> di
 
 def find_non_finite(weights: dict[str, Tensor]) -> str | None:
     """Returns the name of the first tensor that holds an infinite number or NaN; None if all are finite."""
-    floats = ((name, tensor) for name, tensor in weights.items() if tensor.is_floating_point())
+    # Numbers of one byte are never weights: `load_weights` reports their type.
+    floats = ((name, each) for name, each in weights.items() if each.is_floating_point() and each.itemsize > 1)
     return next((name for name, tensor in floats if not bool(tensor.isfinite().all())), None)
 
 
@@ -209,7 +210,7 @@ def load_weights(model: nn.Module, saved_weights: dict[str, Tensor], file: Path 
         if tensor.shape != saved_weights[name].shape:
             saved, expected = tuple(saved_weights[name].shape), tuple(tensor.shape)
             raise RunError(f"{name} has shape {saved}, the model needs {expected}.", file=file)
-        if tensor.is_floating_point() != saved_weights[name].is_floating_point():
+        if tensor.dtype != saved_weights[name].dtype:
             problem = f"{name} has type {saved_weights[name].dtype}, the model needs {tensor.dtype}."
             raise RunError(problem, file=file)
         tensor.copy_(saved_weights[name])
