@@ -127,6 +127,13 @@ def test_more_memory_than_the_limit_is_a_failure_except_for_the_memory_map(memor
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["worst_mb"] == max(above[:2])
 
 
+def test_the_checks_of_a_token_store_are_timed(capsys, benchmark_script):
+    benchmark_script("reading").main(["--checks", "--quick", "--json"])
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert len(rows) == 3
+    assert rows[-1]["first"] > rows[-1]["again"] > 0
+
+
 def test_reading_tokenizer_training_and_tokenisation_are_timed(monkeypatch, tmp_path, capsys, benchmark_script):
     monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path))  # restores the variable that the script sets
     benchmark_script("reading").main(["--characters", "20000", "--kinds", "characters", "words", "--json"])

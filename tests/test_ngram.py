@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
+from seqwise.data.corpus.preparation import prepare_stores
 from seqwise.data.corpus.sources import open_corpus
-from seqwise.data.corpus.store import prepare_stores
 from seqwise.errors import RunError, UsageError
 from seqwise.tasks.language.ngram import FALLBACK_DISCOUNTS, NGram, estimate_max_memory
 from seqwise.text.tokenizer import Tokenizer

@@ -170,7 +170,7 @@ def probe_cpu_bfloat16(timeout: float = 120.0) -> bool:
     torch_version = get_package_version("torch")
     key = f"{system.node}, {system.system} {system.release}, {get_cpu_name()}, torch {torch_version}"
     results: dict[str, bool] = {}
-    with suppress(OSError, ValueError, TypeError):  # missing or damaged
+    with suppress(OSError, ValueError, TypeError, RecursionError):  # missing or damaged
         results = dict(json.loads(file.read_text(encoding="utf-8")))
     if isinstance(results.get(key), bool):
         return results[key]

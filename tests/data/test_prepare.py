@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from seqwise.config import TOKENIZERS
-from seqwise.data.corpus import store as store_module
+from seqwise.data.corpus import preparation
+from seqwise.data.corpus.preparation import get_cache_folder, prepare_stores
 from seqwise.data.corpus.sources import Corpus, open_corpus
-from seqwise.data.corpus.store import StoreWriter, get_cache_folder, prepare_stores
+from seqwise.data.corpus.store import StoreWriter
 from seqwise.errors import SaveError
 from seqwise.text import pipelines
 from seqwise.text.tokenizer import Tokenizer
@@ -65,7 +66,7 @@ def test_the_store_of_a_long_text_equals_that_of_a_short_one(
     corpus = open_corpus(tmp_path / "a.txt")
     stores, contents = [], []
     for min_characters in (10**9, 0):
-        monkeypatch.setattr(store_module, "MIN_COMPILED_CHARACTERS", min_characters)
+        monkeypatch.setattr(preparation, "MIN_COMPILED_CHARACTERS", min_characters)
         monkeypatch.setattr(pipelines, "MIN_COMPILED_CHARACTERS", min_characters)
         shutil.rmtree(cache, ignore_errors=True)
         tokenizer = Tokenizer.train(kind, corpus.texts("train"), 400 if kind in ("bpe", "wordpiece") else None)
@@ -140,7 +141,7 @@ def test_the_error_for_a_full_disk_says_how_much_is_needed(
             super().__init__(path, vocabulary)
             self._file = open("/dev/full", "wb")  # noqa: SIM115
 
-    monkeypatch.setattr(store_module, "StoreWriter", FullDisk)
+    monkeypatch.setattr(preparation, "StoreWriter", FullDisk)
     with pytest.raises(SaveError, match=r"the disk is full. About 0\.1 MB are needed") as excinfo:
         prepare_stores(corpus, Tokenizer.train("characters", corpus.texts("train")))
     assert isinstance(excinfo.value.__cause__, OSError)
@@ -151,7 +152,7 @@ def test_the_error_for_a_full_disk_says_how_much_is_needed(
 def test_processes_may_prepare_the_same_text_at_the_same_time(corpus: Corpus, cache: Path) -> None:
     code = (
         "import sys\nfrom seqwise.data.corpus.sources import open_corpus\n"
-        "from seqwise.data.corpus.store import prepare_stores\n"
+        "from seqwise.data.corpus.preparation import prepare_stores\n"
         "from seqwise.text.tokenizer import Tokenizer\n"
         "corpus = open_corpus(sys.argv[1])\n"
         "store = prepare_stores(corpus, Tokenizer.train('words', corpus.texts('train')))['train']\n"

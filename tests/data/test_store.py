@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from stores import write_store
 
 from seqwise.data.corpus.store import StoreInfo, StoreWriter, TokenStore
+from seqwise.digests import read_object
 from seqwise.errors import DataError, SaveError
 
 INFO = StoreInfo(0, 0, 0, 0, 0, 10, "tokenizer", "corpus")
@@ -36,7 +38,7 @@ def test_chunks_are_appended_and_counts_are_saved(tmp_path: Path) -> None:
             writer.append(np.array(chunk, dtype=np.int64))
         store = writer.finish(info)
     assert store.read(0, 5).tolist() == [1, 2, 3, 4, 5]
-    assert TokenStore(tmp_path / "valid").info == info
+    assert replace(TokenStore(tmp_path / "valid").info, digests=()) == info
     assert sorted(path.name for path in tmp_path.iterdir()) == ["valid.bin", "valid.json"]
 
 
@@ -68,7 +70,7 @@ def append_bytes(folder: Path) -> None:
 
 
 def change_format(folder: Path) -> None:
-    info = json.loads((folder / "train.json").read_text())
+    info = read_object(folder / "train.json")
     (folder / "train.json").write_text(json.dumps({**info, "format": 99}))
 
 

@@ -15,8 +15,9 @@ from used_settings import keep_used
 import seqwise
 from seqwise import environment
 from seqwise.config import FAMILIES, Settings, parse_settings
+from seqwise.data.corpus.preparation import prepare_stores
 from seqwise.data.corpus.sources import open_corpus, open_unsplit
-from seqwise.data.corpus.store import TokenStore, prepare_stores
+from seqwise.data.corpus.store import TokenStore
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import NonFiniteError, UsageError

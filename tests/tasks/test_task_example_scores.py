@@ -21,8 +21,8 @@ from torch.nn import functional as F
 from used_settings import keep_used
 
 from seqwise.compare.statistics.significance import compare_pairs
+from seqwise.data.corpus.preparation import prepare_stores
 from seqwise.data.corpus.sources import open_corpus
-from seqwise.data.corpus.store import prepare_stores
 from seqwise.decoding.steps import TokenReader
 from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import BLEU_ORDERS, BLOCK_TOKENS, Evaluation, ExampleScores, compute_metric

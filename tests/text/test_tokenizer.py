@@ -238,7 +238,7 @@ def test_too_small_a_vocabulary_is_rejected(kind: str, size: int) -> None:
     ("content", "message"),
     [
         ("{", "damaged"),
-        ("[]", "not a tokeniser file"),
+        ("[]", "damaged: expected a JSON object"),
         ('{"format": 1}', "damaged"),
         ('{"format": 99}', "has format 99; this version reads up to 1"),
         ('{"format": 1, "kind": "words", "lowercase": false, "specials": [], "tokenizer": {}}', "damaged"),
@@ -270,6 +270,7 @@ def test_a_vocabulary_without_consecutive_ids_is_rejected(tmp_path: Path) -> Non
     BY_KIND["words"].save(tmp_path / "tokenizer.json")
     content = json.loads((tmp_path / "tokenizer.json").read_text())
     content["tokenizer"]["model"]["vocab"]["the"] = 9999
+    del content["blake2b"]  # as in a file of an earlier version
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match=r"json: the ids of the vocabulary are not 0, 1, 2, …\nCopy it again"):
         Tokenizer.load(tmp_path / "tokenizer.json")

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from seqwise.data.examples import SPLIT_NAMES
 from seqwise.data.spreadsheets import import_extra
+from seqwise.digests import compute_digest
 from seqwise.environment import get_cache_folder
 from seqwise.errors import DataError
-from seqwise.files import replace_file
+from seqwise.files import replace_file, write_text
 
 PREFIX = "hf:"
 FORMAT = 1  # of the files in the cache
-COMPLETE = ".complete"  # file that is written last
+COMPLETE = ".complete"  # file with the digest of the others, written last
 BATCH_ROWS = 1_000  # of a table that are read at once
 NAME_FIX = "Name it as on the Hub: hf:NAME, hf:OWNER/NAME, and /CONFIG after it where it has several configurations."
 
@@ -38,12 +40,34 @@ def fetch_hub_data(spec: str) -> Path:
     fingerprints = [f"{name} {part._fingerprint}" for name, part in splits.items()]
     key = hashlib.blake2b(f"{FORMAT} {spec} {' '.join(fingerprints)}".encode(), digest_size=16).hexdigest()
     folder = get_cache_folder() / "hf" / key
-    if not (folder / COMPLETE).exists():
+    files = [folder / f"{name}.jsonl" for name in splits]
+    if not _is_complete(folder / COMPLETE, files):
         folder.mkdir(parents=True, exist_ok=True)
-        for name, part in splits.items():
-            _write_split(folder / f"{name}.jsonl", part)
-        (folder / COMPLETE).touch()
+        for path, part in zip(files, splits.values(), strict=True):
+            _write_split(path, part)
+        write_text(folder / COMPLETE, _hash_files(files), concurrent=True)
     return folder
+
+
+def _is_complete(marker: Path, files: Sequence[Path]) -> bool:
+    """Returns whether the files are in the cache and match the digest in `marker`, which old versions left empty."""
+    try:
+        is_intact = marker.read_text(encoding="utf-8") in ("", _hash_files(files))
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError):
+        is_intact = False
+    if not is_intact:
+        warnings.warn(f"{marker.parent} is damaged; its files are written again.", stacklevel=3)
+    return is_intact
+
+
+def _hash_files(files: Sequence[Path]) -> str:
+    digests = []
+    for path in files:
+        with path.open("rb") as file:
+            digests.append(hashlib.file_digest(file, "blake2b").hexdigest())
+    return compute_digest(" ".join(digests).encode())
 
 
 def _load_splits(spec: str) -> dict[str, Any]:

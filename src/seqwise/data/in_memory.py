@@ -70,15 +70,19 @@ def _add_to_cache(write: Callable[[Path], str]) -> str:
         folder.mkdir(parents=True)
         try:
             name = write(folder)
-            target = folder.with_name(_hash_files(folder))
+            target = folder.with_name(hash_files(folder))
+            if target.exists() and hash_files(target) != target.name:  # damaged, such as by a faulty disk
+                target.rename(folder.with_suffix(".damaged"))
             if not target.exists():
                 folder.rename(target)
         finally:
             remove(folder, folder.parent, ignore_errors=True)
+            remove(folder.with_suffix(".damaged"), folder.parent, ignore_errors=True)
     return str(target / name)
 
 
-def _hash_files(folder: Path) -> str:
+def hash_files(folder: Path) -> str:
+    """Returns a hash of the names and the content of all files in a folder."""
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest.update(f"\0{path.relative_to(folder).as_posix()}\0".encode())

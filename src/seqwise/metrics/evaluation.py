@@ -17,6 +17,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from seqwise.digests import PLACEHOLDER, add_digest, check_digest, insert_digest_into, read_object
 from seqwise.errors import RunError
 from seqwise.files import explain_write_errors, remove, write_bytes, write_text
 
@@ -223,18 +224,19 @@ class ExampleScores:
     def save(self, folder: Path) -> None:
         """Writes two files, TEXTS_FILE last: where it exists, both are complete."""
         content = {"metric": self.metric, "unit": self.unit, "texts": [asdict(text) for text in self.texts]}
-        scores = save({"sums": np.ascontiguousarray(self.sums, dtype=np.float64)})
+        scores = insert_digest_into(save({"sums": np.ascontiguousarray(self.sums, dtype=np.float64)}, PLACEHOLDER))
         with explain_write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             remove(folder / TEXTS_FILE, folder)
             write_bytes(folder / SCORES_FILE, scores, concurrent=True)
-            write_text(folder / TEXTS_FILE, json.dumps(content, ensure_ascii=False), concurrent=True)
+            write_text(folder / TEXTS_FILE, json.dumps(add_digest(content), ensure_ascii=False), concurrent=True)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Reads what `save` wrote; version 0.1 called the texts "shown"."""
         try:
-            content = json.loads((folder / TEXTS_FILE).read_text(encoding="utf-8"))
+            content = read_object(folder / TEXTS_FILE)
+            check_digest(folder / SCORES_FILE)
             sums = load((folder / SCORES_FILE).read_bytes())["sums"]
             texts = content["texts"] if "texts" in content else content["shown"]
             return cls(content["metric"], content["unit"], sums, tuple(ExampleText(**text) for text in texts))

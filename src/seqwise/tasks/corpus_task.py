@@ -12,8 +12,9 @@ from torch import Tensor
 
 from seqwise.callbacks import LogFunction, ProgressCallback, no_log, no_progress
 from seqwise.config import Settings
+from seqwise.data.corpus.preparation import prepare_stores
 from seqwise.data.corpus.sources import Corpus, merge_splits, open_corpus, open_unsplit
-from seqwise.data.corpus.store import TokenStore, prepare_stores
+from seqwise.data.corpus.store import TokenStore
 from seqwise.data.examples import TooShortError
 from seqwise.data.tables import reject_columns
 from seqwise.errors import UsageError, suggest
@@ -61,7 +62,7 @@ class CorpusTask(Task):
             tokenizer = cls.train_tokenizer(corpus, settings, log, get_stage_progress(progress, 1))
         else:
             tokenizer = preprocessor.tokenizer
-        stores = prepare_stores(corpus, tokenizer, get_stage_progress(progress, 2))
+        stores = prepare_stores(corpus, tokenizer, get_stage_progress(progress, 2), log)
         task = cls(corpus, tokenizer, stores)
         task.log_sizes(log, "tokens", stores, f"vocabulary {len(tokenizer):,}")
         return task

@@ -24,6 +24,7 @@ from seqwise.data.in_memory import save_data
 from seqwise.data.records import Data
 from seqwise.data.tables import split_commas
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
+from seqwise.digests import add_digest, read_object
 from seqwise.errors import RunError, UsageError
 from seqwise.families import get_family
 from seqwise.files import write_text
@@ -67,7 +68,8 @@ class Preprocessor:
         for name, tokenizer in self.tokenizers.items():
             tokenizer.save(folder / _get_tokenizer_file(name))
         if self.attributes:
-            write_text(folder / ATTRIBUTES_FILE, json.dumps(self.attributes, indent=1, ensure_ascii=False) + "\n")
+            content = json.dumps(add_digest(self.attributes), indent=1, ensure_ascii=False)
+            write_text(folder / ATTRIBUTES_FILE, content + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Preprocessor:
@@ -76,8 +78,8 @@ class Preprocessor:
         attributes = {}
         if (folder / ATTRIBUTES_FILE).exists():
             try:
-                attributes = json.loads((folder / ATTRIBUTES_FILE).read_text(encoding="utf-8"))
-            except ValueError as error:
+                attributes = read_object(folder / ATTRIBUTES_FILE)
+            except (OSError, ValueError) as error:
                 problem, path = f"the file is damaged: {error}.", folder / ATTRIBUTES_FILE
                 raise RunError(problem, file=path, fix=DAMAGED_RUN_FIX) from None
         return cls({name: Tokenizer.load(path) for path, name in names.items()}, attributes)

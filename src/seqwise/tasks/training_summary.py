@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from seqwise.data.shuffle import mix_bits
+from seqwise.digests import PLACEHOLDER, check_digest, insert_digest_into
 from seqwise.errors import RunError
 from seqwise.files import write_bytes
 from seqwise.metrics.evaluation import TrainingOverlap
@@ -54,7 +55,8 @@ class TrainingSummary:
         content = {"metric": self.metric, "sampling": self.sampling, "attributes": self.attributes}
         arrays = {f"baseline.{name}": np.ascontiguousarray(array) for name, array in self.arrays.items()}
         tensors = {"hashes": self.hashes, **arrays}
-        write_bytes(folder / SUMMARY_FILE, save(tensors, {"summary": json.dumps(content, ensure_ascii=False)}))
+        metadata = {"summary": json.dumps(content, ensure_ascii=False), **PLACEHOLDER}
+        write_bytes(folder / SUMMARY_FILE, insert_digest_into(save(tensors, metadata)))
 
     @classmethod
     def load(cls, folder: Path) -> Self | None:
@@ -63,6 +65,7 @@ class TrainingSummary:
         if not path.exists():
             return None
         try:
+            check_digest(path)
             with safe_open(path, "numpy") as file:
                 content = json.loads(file.metadata()["summary"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -71,7 +74,7 @@ class TrainingSummary:
             return cls(
                 content["metric"], hashes, content["sampling"], arrays, content.get("attributes", content.get("facts"))
             )
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
             fix = "Copy the folder again from where it was made, or delete this file: baselines are then not known."
             raise RunError(f"the file is damaged: {error}.", file=path, fix=fix) from None
 

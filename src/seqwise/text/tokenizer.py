@@ -26,6 +26,7 @@ import numpy as np
 import tokenizers
 
 from seqwise.config import TOKENIZERS
+from seqwise.digests import add_digest, read_object
 from seqwise.errors import DataError, UsageError, suggest
 from seqwise.files import write_text
 from seqwise.text import pipelines
@@ -200,7 +201,7 @@ class Tokenizer:
         return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
     def save(self, path: str | Path) -> None:
-        """Writes the file atomically."""
+        """Writes the file atomically, with a digest of its content."""
         content = {
             "format": FORMAT,
             "kind": self.kind,
@@ -208,14 +209,14 @@ class Tokenizer:
             "specials": list(self.specials),
             "tokenizer": json.loads(self._pipeline.to_str()),
         }
-        write_text(Path(path), json.dumps(content, ensure_ascii=False))
+        write_text(Path(path), json.dumps(add_digest(content), ensure_ascii=False))
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
         fix = "Copy it again from where it was made, or train the model again."
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-            if not isinstance(content, dict) or not isinstance(content.get("format"), int):
+            content = read_object(Path(path))
+            if not isinstance(content.get("format"), int):
                 raise DataError("this is not a tokeniser file.")
             if content["format"] > FORMAT:
                 problem = f"the tokeniser file has format {content['format']}; this version reads up to {FORMAT}."

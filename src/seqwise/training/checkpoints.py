@@ -1,8 +1,8 @@
 """Checkpoints, written atomically (temporary folder, fsync, rename), so that a kill never leaves an incomplete one.
 
 A checkpoint is a folder `step-N/` with `tensors.safetensors`, `state.json` and, written last, `manifest.json` with the
-size and digest of both. Loading one never executes code. The functions at the end save the weights of a model and copy
-saved weights into a model.
+size and digest of both. A damaged one is skipped, and the one before it is used. Loading one never executes code. The
+functions at the end save the weights of a model, with a digest, and copy saved weights into a model.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from seqwise.digests import PLACEHOLDER, check_digest, insert_digest, read_object
 from seqwise.errors import RunError
 from seqwise.files import PARTIAL_SUFFIX, explain_write_errors, remove, replace_file, sync
 from seqwise.layers.old_names import use_current_names
@@ -67,14 +69,39 @@ def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
     return path
 
 
-def load_newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Snapshot | None:
-    """Returns the newest complete checkpoint, or None; damaged ones are reported and skipped."""
-    for _, path in _list_checkpoints(folder):
-        damage = _find_damage(path)
-        if damage is None:
-            return Snapshot(load_file(path / TENSORS), json.loads((path / STATE).read_text()))
-        warn(f"{path} is damaged ({damage}) and is skipped.")
-    return None
+def load_newest_checkpoint(
+    folder: Path, warn: Callable[[str], None], check: Callable[[Snapshot], None] | None = None
+) -> Snapshot | None:
+    """Returns the newest usable checkpoint, or None if there is none at all; damaged ones are reported and skipped.
+
+    `check` raises a ValueError for content from which training cannot resume. If all checkpoints are damaged, an error
+    is raised: training from the beginning would replace the best weights and the metrics of the run.
+    """
+    checkpoints = list(_list_checkpoints(folder))
+    for _, path in checkpoints:
+        try:
+            return _load_checkpoint(path, check)
+        except ValueError as error:
+            warn(f"{path} is damaged ({error}) and is skipped.")
+    if not checkpoints:
+        return None
+    delete = shlex.join(["rm", "-r", str(folder)])
+    fix = f"Copy the folder again from where it was made, or delete the checkpoints to train from the start: {delete}"
+    raise RunError("no checkpoint is left from which the run can resume: all are damaged.", file=folder, fix=fix)
+
+
+def _load_checkpoint(path: Path, check: Callable[[Snapshot], None] | None) -> Snapshot:
+    """Returns the content of a checkpoint; raises a ValueError that says what is damaged."""
+    damage = _find_damage(path)
+    if damage is not None:
+        raise ValueError(damage)
+    try:
+        snapshot = Snapshot(load_file(path / TENSORS), read_object(path / STATE))
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise ValueError(str(error)) from None
+    if check is not None:
+        check(snapshot)
+    return snapshot
 
 
 def remove_unusable_checkpoints(folder: Path, resumed_step: int) -> None:
@@ -93,18 +120,23 @@ def _list_checkpoints(folder: Path) -> Iterator[tuple[int, Path]]:
 def _find_damage(path: Path) -> str | None:
     """Returns what is wrong with a checkpoint folder, or None."""
     try:
-        manifest = json.loads((path / MANIFEST).read_text())
+        manifest = read_object(path / MANIFEST)
     except (OSError, ValueError):
         return "no readable manifest"
-    for name, expected in manifest.items():
+    for name in (TENSORS, STATE):
+        expected = manifest.get(name)
+        if not isinstance(expected, dict) or not isinstance(expected.get("bytes"), int):
+            return f"its manifest lacks the size of {name}"
         try:
             size = (path / name).stat().st_size
-        except OSError:
+            if size != expected["bytes"]:
+                return f"{name} has {size:,} of {expected['bytes']:,} bytes"
+            if _compute_digest(path / name) != expected.get("blake2b"):
+                return f"{name} does not match its digest"
+        except FileNotFoundError:
             return f"{name} is missing"
-        if size != expected["bytes"]:
-            return f"{name} has {size:,} of {expected['bytes']:,} bytes"
-        if _compute_digest(path / name) != expected["blake2b"]:
-            return f"{name} does not match its digest"
+        except OSError as error:
+            return f"{name} cannot be read: {error.strerror}"
     return None
 
 
@@ -132,9 +164,31 @@ def get_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
-    """Writes the weights file of a run."""
+    """Writes the weights file of a run, with a digest of its content."""
     with replace_file(path, fix=get_resume_fix(path.parent)) as temporary:
-        save_file({name: tensor.detach().contiguous() for name, tensor in weights.items()}, temporary)
+        save_file({name: tensor.detach().contiguous() for name, tensor in weights.items()}, temporary, PLACEHOLDER)
+        insert_digest(temporary)
+
+
+def read_weights(path: Path, fix: str, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+    """Returns the weights in a file, which must match its digest, if it has one; all numbers must be finite."""
+    try:
+        check_digest(path)
+        weights = load_file(path, device=str(device))
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise RunError(f"the weights cannot be read: {error}.", file=path, fix=fix) from None
+    name = find_non_finite(weights)
+    if name is not None:
+        fix = "Train again with half the learning rate (--training.learning-rate), or copy the folder again."
+        raise RunError(f"the weights {name} hold infinite numbers or nan.", file=path, fix=fix)
+    return weights
+
+
+def find_non_finite(weights: dict[str, Tensor]) -> str | None:
+    """Returns the name of the first tensor that holds an infinite number or NaN; None if all are finite."""
+    # Numbers of one byte are never weights: `load_weights` reports their type.
+    floats = ((name, each) for name, each in weights.items() if each.is_floating_point() and each.itemsize > 1)
+    return next((name for name, tensor in floats if not bool(tensor.isfinite().all())), None)
 
 
 @torch.no_grad()
@@ -155,4 +209,7 @@ def load_weights(model: nn.Module, saved_weights: dict[str, Tensor], file: Path 
         if tensor.shape != saved_weights[name].shape:
             saved, expected = tuple(saved_weights[name].shape), tuple(tensor.shape)
             raise RunError(f"{name} has shape {saved}, the model needs {expected}.", file=file)
+        if tensor.dtype != saved_weights[name].dtype:
+            problem = f"{name} has type {saved_weights[name].dtype}, the model needs {tensor.dtype}."
+            raise RunError(problem, file=file)
         tensor.copy_(saved_weights[name])

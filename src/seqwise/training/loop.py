@@ -29,7 +29,7 @@ from seqwise.data.batch import Batch, Batches
 from seqwise.errors import MemoryLimitError, UsageError
 from seqwise.layers.old_names import use_current_names
 from seqwise.resolved_settings import ResolvedTrainingSettings
-from seqwise.training.checkpoints import Snapshot, get_weights, load_weights
+from seqwise.training.checkpoints import Snapshot, find_non_finite, get_weights, load_weights
 from seqwise.training.distribution import World
 from seqwise.training.memory import MicroBatches, explain_out_of_memory, limit_to_budget
 from seqwise.training.optimizers import (
@@ -43,7 +43,16 @@ from seqwise.training.optimizers import (
     supports_skipping,
 )
 from seqwise.training.replay import GraphReplay
-from seqwise.training.step import PrefetchIterator, Step, TrainerState, Update, explain_non_finite, get_objective
+from seqwise.training.rows import is_count, is_number
+from seqwise.training.step import (
+    PrefetchIterator,
+    Step,
+    TrainerState,
+    Update,
+    check_trainer_state,
+    explain_non_finite,
+    get_objective,
+)
 from seqwise.training.validation import MAX_VALIDATION_SHARE, NUM_VALIDATIONS
 
 UPDATE_TOO_LARGE = "the update of the weights does not fit into memory"
@@ -303,6 +312,24 @@ class Trainer:
             tensors |= {f"average.{name}": tensor for name, tensor in self.average.weights.items()}
             state["average"] = self.average.num_averaged
         return Snapshot(tensors, state)
+
+    def check_snapshot(self, snapshot: Snapshot) -> None:
+        """Raises a ValueError if training cannot resume from a snapshot, such as one with a value of a wrong type."""
+        state, schedule = snapshot.state, snapshot.state.get("schedule")
+        check_trainer_state(state.get("place"))
+        try:
+            unflatten(state["carry"], snapshot.tensors)
+        except (KeyError, TypeError, RecursionError):
+            raise ValueError("state.json: 'carry' does not describe the saved state of the model") from None
+        if not isinstance(schedule, dict) or not self.schedule.state_dict().keys() <= schedule.keys():
+            raise ValueError("state.json: 'schedule' is missing or incomplete")
+        if not all(value is None or is_number(value) for value in schedule.values()):
+            raise ValueError("state.json: 'schedule' holds a value that is not a number")
+        if self.average and not is_count(state.get("average")):
+            raise ValueError("state.json: 'average' is missing or not a count")
+        name = find_non_finite({name: t for name, t in snapshot.tensors.items() if name.startswith("model.")})
+        if name is not None:
+            raise ValueError(f"{name} holds infinite numbers or nan")
 
     def restore(self, snapshot: Snapshot) -> None:
         """Restores a snapshot, which may come from another number of processes."""

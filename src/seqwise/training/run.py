@@ -26,11 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from seqwise.config import parse_settings
+from seqwise.digests import read_object
 from seqwise.errors import RunError, SaveError, suggest_path
 from seqwise.families import FAMILY_FILES, list_family_names
 from seqwise.files import explain_cause, explain_write_errors, remove_empty, write_text
@@ -39,7 +38,8 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import ATTRIBUTES_FILE, DAMAGED_RUN_FIX, Preprocessor
 from seqwise.tasks.training_summary import SUMMARY_FILE, TrainingSummary
 from seqwise.text.tokenizer import Tokenizer
-from seqwise.training.checkpoints import get_resume_command, get_resume_fix, save_weights
+from seqwise.training import rows
+from seqwise.training.checkpoints import get_resume_command, get_resume_fix, read_weights, save_weights
 
 if TYPE_CHECKING:
     from seqwise.training.loop import Step
@@ -179,19 +179,16 @@ class Run:
             view = shlex.join(["seqwise", "inspect", str(self.folder), "--view", "training"])
             fix = f"Wait for it if the run is training; its curve can be shown already: {view}"
             raise RunError(problem, fix=f"{fix}\nIf it has ended, resume it: {command}")
-        try:
-            return load_file(path, device=str(device))
-        except SafetensorError as error:
-            fix = f"Resume the run, which writes the weights of its newest checkpoint: {command}"
-            raise RunError(f"the weights cannot be read: {error}.", file=path, fix=fix) from None
+        fix = f"Resume the run, which writes the weights of its newest checkpoint: {command}"
+        return read_weights(path, fix, device)
 
     def has_weights(self) -> bool:
-        """Returns whether there is a readable weights file."""
+        """Returns whether there is a weights file that is intact."""
         try:
-            with safe_open(self.folder / WEIGHTS, "pt"):
-                return True
-        except (OSError, SafetensorError):
+            self.read_weights()
+        except RunError:
             return False
+        return True
 
     def save_summary(self, summary: Summary) -> None:
         self.write_text(SUMMARY, json.dumps(asdict(summary), indent=1) + "\n")
@@ -199,7 +196,8 @@ class Run:
     def load_summary(self) -> Summary | None:
         """Returns what `save_summary` has written; None for a missing or damaged file."""
         with suppress(OSError, ValueError, TypeError):
-            return Summary(**json.loads((self.folder / SUMMARY).read_text(encoding="utf-8")))
+            values = read_object(self.folder / SUMMARY)
+            return Summary(**values) if rows.is_summary(values) else None
         return None
 
     def change_budget(self, budget: str, command: str) -> None:
@@ -216,7 +214,7 @@ class Run:
         path = self.folder / ENVIRONMENT
         saved: dict[str, Any] = {}
         with suppress(OSError, ValueError):  # a missing or damaged file is replaced
-            saved = json.loads(path.read_text(encoding="utf-8"))
+            saved = read_object(path)
         if {**saved, **values} != saved:
             self.write_text(ENVIRONMENT, json.dumps({**saved, **values}, indent=2) + "\n")
 
@@ -235,34 +233,23 @@ class Run:
                 file.write(json.dumps(row) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Returns every complete line of `metrics.jsonl`."""
-        return _read_rows(self.metrics_file)
+        """Returns every complete line of `metrics.jsonl`; damaged ones are skipped."""
+        return rows.read_metrics(self.metrics_file)
 
     def read_layers(self) -> list[dict[str, Any]]:
         """Returns every complete line of `watch.jsonl`; none if the run was trained without `--training.watch`."""
-        return _read_rows(self.watch_file)
+        return rows.read_layers(self.watch_file)
 
     def drop_metrics_after(self, step: int) -> None:
         """Removes what a killed process wrote after its last checkpoint; the resumed run writes it again."""
         for path in (self.metrics_file, self.watch_file):
             if path.exists() or path == self.metrics_file:
-                lines = [json.dumps(row) + "\n" for row in _read_rows(path) if row["step"] <= step]
+                lines = [json.dumps(row) + "\n" for row in rows.read_rows(path) if row["step"] <= step]
                 self.write_text(path.name, "".join(lines))
 
     def write_text(self, name: str, text: str) -> None:
         """Replaces a small file of the run."""
         write_text(self.folder / name, text, fix=get_resume_fix(self.folder))
-
-
-def _read_rows(path: Path) -> list[dict[str, Any]]:
-    """Returns every complete line of a file of JSON objects, which may be missing."""
-    if not path.exists():
-        return []
-    rows = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with suppress(ValueError):  # a line that is being written, or was cut short by a kill or a full disk
-            rows.append(json.loads(line))
-    return rows
 
 
 def _build_not_a_run_error(folder: Path) -> RunError:
@@ -286,7 +273,7 @@ def _build_unregistered_error(model: str, folder: Path) -> RunError:
     """Returns the error for a run whose model the caller must define first: no code is loaded from a run."""
     file = "FILE"
     with suppress(OSError, ValueError, TypeError, KeyError):
-        file = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))[MODEL_FILE]
+        file = read_object(folder / ENVIRONMENT)[MODEL_FILE]
     problem = f"the run has a model of your own, {model!r}, which is not registered."
     fix = (
         f"{'' if file == 'FILE' else f'It was defined in {file}. '}Import it and call seqwise.families.register(…), "

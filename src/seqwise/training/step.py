@@ -7,9 +7,10 @@ launched, the loop calls `prefetch`, and only then waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import nn
@@ -19,8 +20,10 @@ from seqwise.data.batch import Batch
 from seqwise.errors import NonFiniteError
 from seqwise.training.distribution import World
 from seqwise.training.memory import BatchShare
+from seqwise.training.rows import is_count, is_number
 
 T = TypeVar("T")
+REQUIRED_STATE = ("step", "epoch", "step_in_epoch", "tokens", "seconds")  # in checkpoints of all versions
 MAX_LISTED_POSITIONS = 8  # in the message about a loss that is not finite
 
 
@@ -71,6 +74,26 @@ class TrainerState:
     reading: float = 0.0  # seconds spent on reading the data
     saving: float = 0.0  # seconds spent on saving weights and checkpoints
     budget: str = ""  # as text
+
+
+# Type of a field of `TrainerState` → whether a saved value has it
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "int": is_count,
+    "float": lambda value: is_number(value) and 0 <= value < math.inf,
+    "float | None": lambda value: value is None or is_number(value),
+    "list[float]": lambda value: isinstance(value, list) and all(map(is_number, value)),
+    "str": lambda value: isinstance(value, str),
+}
+
+
+def check_trainer_state(values: Any) -> None:
+    """Raises a ValueError unless these are the values of a `TrainerState` as a checkpoint saves them, as `place`."""
+    kinds = {field.name: str(field.type) for field in fields(TrainerState)} | {"pieces": "int"}
+    if not isinstance(values, dict) or not {*REQUIRED_STATE, "pieces"} <= values.keys():
+        raise ValueError(f"state.json: 'place' lacks some of {', '.join(REQUIRED_STATE)}")
+    for name, value in values.items():
+        if name not in kinds or not _CHECKS[kinds[name]](value) or (name == "pieces" and value < 1):
+            raise ValueError(f"state.json: {name!r} is {str(value)[:40]}")
 
 
 @dataclass

@@ -282,13 +282,13 @@ class TrainingRun:
 
     def _restore(self) -> None:
         """Continues from the newest checkpoint, if there is one; all processes get the tensors of the first."""
-        snapshot = load_newest_checkpoint(self.run.checkpoints, self.log)
+        snapshot = load_newest_checkpoint(self.run.checkpoints, self.log, self.trainer.check_snapshot)
         if snapshot is not None:
             self.trainer.restore(snapshot)
         self.world.broadcast(self.trainer.snapshot().tensors.values())
         state = self.trainer.state
         if (state.best_loss is not None or state.ended) and not self.run.has_weights():
-            self.log(f"the best weights in {self.run.folder} are missing; the newest are used instead.")
+            self.log(f"the best weights in {self.run.folder} are missing or damaged; the newest are used instead.")
             self._save_best_weights()
         self.world.barrier()  # until all processes have read the checkpoint
         if self.world.is_first:

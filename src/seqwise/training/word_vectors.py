@@ -19,6 +19,7 @@ from torch import Tensor
 
 from seqwise.callbacks import LogFunction, ProgressCallback
 from seqwise.config import Settings
+from seqwise.digests import check_digest
 from seqwise.errors import RunError, UsageError
 from seqwise.families import get_family
 from seqwise.layers.embedding import Embedding
@@ -218,6 +219,7 @@ def initialize_embeddings(embeddings: dict[str, Embedding], run: Run, is_new: bo
     path = run.folder / INITIAL_EMBEDDINGS
     should_freeze = run.settings.network.freeze_embedding
     try:
+        check_digest(path)
         with safe_open(path, "pt") as file:
             names = set(file.keys())
             for name, layer in embeddings.items():
@@ -230,7 +232,7 @@ def initialize_embeddings(embeddings: dict[str, Embedding], run: Run, is_new: bo
                     layer.weight[ids] = vectors * scale
                 if should_freeze:
                     layer.freeze(ids)
-    except (OSError, SafetensorError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         problem = f"the initial token vectors cannot be read: {error}."
         raise RunError(problem, file=path, fix=DAMAGED_RUN_FIX) from None
 

@@ -25,6 +25,7 @@ from seqwise.compare.report.schema import Answer, to_json
 from seqwise.compare.run.jobs import LATENCY_JOB, Job, LatencyResult, Outcome
 from seqwise.compare.run.stages import reopen_plan
 from seqwise.config import parse_settings
+from seqwise.digests import read_object
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.metrics.evaluation import ExampleScores, ExampleText
 from seqwise.training.run import Run
@@ -148,11 +149,11 @@ def test_the_time_that_processes_waited_for_cores_is_reported(folder: Path):
 def test_memory_is_the_median_of_the_known_values(folder: Path):
     for seed, memory in ((0, 5_000_000), (1, None)):
         path = Job("train", f"gru/seed-{seed}").get_file(folder)
-        outcome = json.loads(path.read_text())
+        outcome = read_object(path)
         outcome["result"]["memory"] = memory
         path.write_text(json.dumps(outcome))
         path = Job("train", f"rnn/seed-{seed}").get_file(folder)
-        outcome = json.loads(path.read_text())
+        outcome = read_object(path)
         outcome["result"].pop("memory", None)
         path.write_text(json.dumps(outcome))
     result = gather(folder, Plan.open(folder))
@@ -234,7 +235,7 @@ def test_a_report_is_plain_json(folder: Path, report: dict):
 
 def test_an_infinite_value_does_not_break_the_report(folder: Path):
     path = Job("test", "rnn/seed-0").get_file(folder)
-    values = json.loads(path.read_text())
+    values = read_object(path)
     values["result"]["metrics"]["perplexity"] = math.inf
     path.write_text(json.dumps(values))
     report = gather(folder, Plan.open(folder))
@@ -330,7 +331,7 @@ def test_trials_that_ran_at_the_same_time_are_reported(
     plan = Plan.open(folder)
     for number, trial in enumerate(plan.list_training_trials()):
         path = Job("train", trial.name).get_file(folder)
-        outcome = json.loads(path.read_text())
+        outcome = read_object(path)
         if outcome["result"]:
             outcome["result"] |= {
                 "device_workers": device_workers,

@@ -45,6 +45,7 @@ from seqwise.compare.run.learning_rates import choose_rate
 from seqwise.compare.run.memory import measure_added_memory
 from seqwise.compare.run.shared_data import open_shared_task
 from seqwise.compare.run.stages import convert_time_budget
+from seqwise.digests import read_object
 from seqwise.errors import NonFiniteError, SaveError, UsageError
 from seqwise.metrics.evaluation import ExampleScores
 from seqwise.tasks.language.task import Language
@@ -353,7 +354,7 @@ def test_the_learning_rate_with_the_best_validation_is_chosen(tmp_path: Path):
     for seed in plan.budgets.seeds:  # before training
         Job("train", f"gru/seed-{seed}").get_file(folder).unlink()
     file = folder / "trials" / "gru" / f"lr-{plan.list_rates('gru').index(second) + 1}.json"
-    values = json.loads(file.read_text())
+    values = read_object(file)
     values["result"]["objective"] = objectives[best] - 1
     file.write_text(json.dumps(values))
     assert choose_rate(folder, plan, "gru") == (second, "")

@@ -6,7 +6,6 @@ unfinished comparison.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -55,6 +54,7 @@ from seqwise.compare.run.jobs import (
 from seqwise.compare.run.learning_rates import choose_rate
 from seqwise.compare.statistics.scales import get_scale
 from seqwise.compare.statistics.significance import compare_pairs, compute_bootstrap_interval, compute_mean_interval
+from seqwise.digests import read_object
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.files import write_text
 from seqwise.metrics.evaluation import LOWER_IS_BETTER, ExampleScores, compute_metric
@@ -296,13 +296,24 @@ def collect_baselines(evaluations: Iterable[EvaluationResult]) -> tuple[Baseline
 def _describe_machine(folder: Path, plan: Plan) -> dict[str, Any]:
     """Returns the environment of the first trial that has one, which may have run on another machine."""
     files = (Job("train", trial.name).get_run_folder(folder) / ENVIRONMENT for trial in plan.list_trials())
-    path = next((path for path in files if path.exists()), None)
-    machine = environment.describe() if path is None else json.loads(path.read_text(encoding="utf-8"))
+    machine = next(filter(None, map(_read_environment, files)), None) or environment.describe()
     settings = next(iter(plan.families.values()))
     gpu = machine["gpu"] if settings.device != "cpu" else None
     cores = machine["cpu"]["count"]
     words = [f"{cores} core{'s' if cores > 1 else ''} of {machine['cpu']['name']}"]
     words = [gpu["name"], *words] if gpu else [*words, "no GPU used" if machine["gpu"] else "no GPU"]
-    cluster = folder / ENVIRONMENT  # written by an engine of several machines
-    cluster_description = json.loads(cluster.read_text(encoding="utf-8")) if cluster.exists() else {}
+    cluster_description: dict[str, Any] = {}
+    with suppress(OSError, ValueError):
+        cluster_description = read_object(folder / ENVIRONMENT)  # written by an engine of several machines
     return {**machine, "in_words": ", ".join(words), **cluster_description}
+
+
+def _read_environment(path: Path) -> dict[str, Any] | None:
+    """Returns the content of `env.json`; None if it is missing or damaged."""
+    with suppress(OSError, ValueError):
+        machine = read_object(path)
+        gpu, cpu = machine.get("gpu", ""), machine.get("cpu")
+        is_known_gpu = gpu is None or (isinstance(gpu, dict) and "name" in gpu)
+        if is_known_gpu and isinstance(cpu, dict) and "name" in cpu and isinstance(cpu.get("count"), int):
+            return machine
+    return None

@@ -22,6 +22,7 @@ from pydantic import TypeAdapter
 from seqwise.compare.plan.folder import TRIALS_FOLDER
 from seqwise.compare.plan.plan import Plan, Trial
 from seqwise.compare.report.schema import accept_old_key
+from seqwise.digests import add_digest, read_object
 from seqwise.files import explain_write_errors, remove, write_text
 from seqwise.metrics.evaluation import Baseline
 
@@ -110,7 +111,7 @@ class Outcome(Generic[R]):
         fix = "What was saved before is complete. Fix the cause, then resume the comparison."
         with explain_write_errors(path, fix):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, json.dumps(asdict(self), indent=1) + "\n", fix=fix)
+            write_text(path, json.dumps(add_digest(asdict(self)), indent=1) + "\n", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Job:
     def load(self, folder: Path) -> Outcome[Any] | None:
         """Returns the outcome; None where it is missing or damaged, so that the job is executed again."""
         try:
-            values = json.loads(self.get_file(folder).read_text(encoding="utf-8"))
+            values = read_object(self.get_file(folder))
             result = values["result"] if "result" in values else values["values"]  # the key of version 0.1
             parsed = None if result is None else _FILES[self.kind][0].validate_python(result)
             return Outcome(values["status"], values["reason"], parsed)

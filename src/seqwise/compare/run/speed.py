@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import time
@@ -30,6 +31,7 @@ import torch
 from seqwise import environment
 from seqwise.compare.run.jobs import SpeedResult
 from seqwise.data.batch import Batch, Batches
+from seqwise.digests import add_digest, read_object
 from seqwise.errors import MemoryLimitError, SaveError, SeqwiseError
 from seqwise.files import write_text
 from seqwise.locks import lock_file
@@ -185,6 +187,8 @@ def keep_fastest(result: SpeedResult, settings: ResolvedSettings, fingerprint: s
         stored = _read_speeds(path)
         with suppress(KeyError, TypeError):
             before = SpeedResult(**stored[key])
+            if not all(0 <= value < math.inf for value in asdict(before).values()):
+                raise TypeError("a damaged file")
             if before.update_seconds <= (1 + MIN_GAIN) * result.update_seconds:
                 update = {"update_seconds": before.update_seconds, "update_tokens": before.update_tokens}
                 result = replace(result, **update)
@@ -194,7 +198,7 @@ def keep_fastest(result: SpeedResult, settings: ResolvedSettings, fingerprint: s
                 return before
         stored[key] = asdict(result)
         with suppress(OSError, SaveError):
-            write_text(path, json.dumps(stored, indent=1) + "\n", concurrent=True)
+            write_text(path, json.dumps(add_digest(stored), indent=1) + "\n", concurrent=True)
     return result
 
 
@@ -225,7 +229,5 @@ def _make_key(settings: ResolvedSettings, fingerprint: str) -> str:
 def _read_speeds(path: Path) -> dict[str, dict[str, float]]:
     """Returns the stored speeds by key; none where the file is missing or damaged."""
     with suppress(OSError, ValueError):
-        speeds = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(speeds, dict):
-            return speeds
+        return read_object(path)
     return {}

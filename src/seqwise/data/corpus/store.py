@@ -1,46 +1,46 @@
-"""`TokenStore`: token ids in one flat file. `prepare_stores`: a corpus and a tokeniser → a store for each split.
+"""`TokenStore`: token ids in one flat file. `preparation.py` creates the stores of a corpus.
 
 The ids are read with `pread`, at any position and without a shared file position.
 
 A memory map would work too, but its pages count as resident until the kernel reclaims them, so a large file read in
-random order fills the memory. `pread` copies only what is requested. NAME.json beside NAME.bin has the counts; it is
-written last, so a store without it is incomplete.
+random order fills the memory. `pread` copies only what is requested. NAME.json beside NAME.bin has the counts and the
+digests; it is written last, so a store without it is incomplete.
 
-Text is streamed: a few megabytes of it and their tokens are in memory, never the corpus (except of .json and .parquet,
-which are read file by file). The stores are saved under `$SEQWISE_CACHE` (else `$XDG_CACHE_HOME/seqwise`, else
-`~/.cache/seqwise`) in a folder named by the hash of the text, the split rule, the tokeniser and the format; so a store
-is never out of date. Several processes may prepare the same text at the same time: each writes a file of its own and
-the last rename wins, with equal content.
+Each block of BLOCK_BYTES has a digest, which is checked when something in the block is read for the first time: opening
+a store reads none of it, and every process checks what it uses, once. A damaged store is created again from the text,
+and the reader continues. Stores of versions without digests are used; only ids outside the vocabulary are found there.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
-from seqwise.callbacks import ProgressCallback
-from seqwise.data.corpus.sources import Corpus
-from seqwise.environment import get_cache_folder
-from seqwise.errors import DataError, SaveError
+from seqwise.digests import add_digest, compute_digest, read_object
+from seqwise.errors import DataError
 from seqwise.files import AtomicFile, explain_write_errors, write_text
-from seqwise.text.pipelines import MIN_COMPILED_CHARACTERS, split_into_chunks
-from seqwise.text.tokenizer import EncodedText, Tokenizer
 
-CHUNKS_PER_BATCH = 32  # chunks of text encoded at once, on all cores
 FORMAT = 1
+# A check takes 0.3 ms of CPU time, and all checks of a store 1.6 s per GB, once per process. The first batch of 64
+# windows at random positions takes 20 ms instead of 0.2 ms; with blocks of 1 MB it would take 40 ms. The digests of a
+# store of 2 GB take 0.3 MB in NAME.json. Measured with `benchmarks/reading.py --checks` on one core of an AMD EPYC.
+BLOCK_BYTES = 1 << 18
+DAMAGED = "the token store is damaged: "
 CACHE_FIX = "Or set SEQWISE_CACHE to a folder on another disk."
 
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """Counts and fingerprints of a store, saved as JSON. Words, characters and lines are those of the original text."""
+    """Counts, fingerprints and digests of a store, saved as JSON.
+
+    Words, characters and lines are those of the original text.
+    """
 
     tokens: int
     words: int  # separated by whitespace, plus one per line end, as the Penn Treebank is counted
@@ -52,6 +52,7 @@ class StoreInfo:
     corpus: str  # fingerprint
     split: str = ""
     format: int = FORMAT
+    digests: tuple[str, ...] = ()  # of the blocks; none in stores of earlier versions
 
     @property
     def dtype(self) -> np.dtype:
@@ -64,21 +65,34 @@ def choose_id_dtype(vocabulary_size: int) -> np.dtype:
 
 
 class TokenStore:
-    """Token ids on disk. Threads and forked processes can share it: a read moves no file position."""
+    """Token ids on disk. Threads and forked processes can share it: a read moves no file position.
+
+    `recreate` writes the files of a damaged store again; it receives what is damaged, as a part of a sentence.
+    """
+
+    recreate: Callable[[str], object] | None = None
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self.info = _read_info(self.path)
         self.dtype = self.info.dtype
-        data = self.path.with_suffix(".bin")
+        self.data_path = self.path.with_suffix(".bin")
+        self._file = -1
+        self._file = self._open()
+        size = len(self) * self.dtype.itemsize
+        self._is_checked = bytearray(-(-size // BLOCK_BYTES))  # 1 for each block that was checked
+
+    def _open(self) -> int:
+        """Returns a file descriptor of the data, whose size is checked."""
         try:
-            self._file = os.open(data, os.O_RDONLY)
+            descriptor = os.open(self.data_path, os.O_RDONLY)
         except OSError as error:
-            raise _unreadable_store_error(data, error) from None
-        expected_size, size = len(self) * self.dtype.itemsize, os.fstat(self._file).st_size
+            raise _unreadable_store_error(self.data_path, error) from None
+        expected_size, size = len(self) * self.dtype.itemsize, os.fstat(descriptor).st_size
         if size != expected_size:
-            self.close()
-            raise _damaged_store_error(data, f"it has {size:,} bytes instead of {expected_size:,}")
+            os.close(descriptor)
+            raise _damaged_store_error(self.data_path, f"it has {size:,} bytes instead of {expected_size:,}")
+        return descriptor
 
     def __len__(self) -> int:
         return self.info.tokens
@@ -95,7 +109,10 @@ class TokenStore:
         for index, start in enumerate(np.asarray(starts).tolist()):
             if start < 0 or start + length > len(self):
                 raise IndexError(f"tokens {start} … {start + length - 1} of a store of {len(self)}")
-            self._fill(view[index * size : (index + 1) * size], start * self.dtype.itemsize)
+            offset = start * self.dtype.itemsize
+            if size:
+                self._check(offset, offset + size)
+            self._fill(view[index * size : (index + 1) * size], offset)
         return sequences.astype(np.int64)
 
     def count_tokens(self, vocabulary_size: int, chunk_size: int = 1 << 22) -> np.ndarray:
@@ -105,15 +122,55 @@ class TokenStore:
             totals += np.bincount(self.read(start, min(chunk_size, len(self) - start)), minlength=vocabulary_size)
         return totals
 
+    def _check(self, start: int, stop: int) -> None:
+        """Checks the blocks with the bytes from `start` to `stop`, unless they were checked before."""
+        for block in range(start // BLOCK_BYTES, -(-stop // BLOCK_BYTES)):
+            if not self._is_checked[block]:
+                damage = self._find_damage(block)
+                if damage is not None:
+                    self._replace_damaged(damage)
+                    damage = self._find_damage(block)
+                if damage is not None:
+                    raise _damaged_store_error(self.data_path, damage)
+                self._is_checked[block] = 1
+
+    def _find_damage(self, block: int) -> str | None:
+        """Returns what is wrong with a block, or None."""
+        start = block * BLOCK_BYTES
+        ids = np.empty(min(BLOCK_BYTES // self.dtype.itemsize, len(self) - start // self.dtype.itemsize), self.dtype)
+        try:
+            self._fill(ids.data.cast("B"), start)
+        except DataError as error:
+            return error.problem.removeprefix(DAMAGED).rstrip(".")
+        if self.info.digests and compute_digest(ids.data.cast("B")) != self.info.digests[block]:
+            return f"bytes {start:,} to {start + ids.nbytes:,} do not match their digest"
+        if ids.max() >= self.info.vocabulary:
+            return f"it has the id {ids.max():,}, but the vocabulary has {self.info.vocabulary:,}"
+        return None
+
+    def _replace_damaged(self, damage: str) -> None:
+        """Creates the store again, and reads from the new file from here on."""
+        if self.recreate is None:
+            raise _damaged_store_error(self.data_path, damage)
+        self.recreate(damage)
+        info = _read_info(self.path)
+        if info != self.info and replace(info, digests=()) != self.info:
+            self.path.with_suffix(".json").unlink(missing_ok=True)  # it is not the store of this text
+            raise _damaged_store_error(self.data_path, f"{damage}; and the text has changed since it was opened")
+        self.info, self._is_checked = info, bytearray(len(self._is_checked))
+        descriptor = self._open()
+        os.dup2(descriptor, self._file)  # in one step, for threads that are reading
+        os.close(descriptor)
+
     def _fill(self, view: memoryview, offset: int) -> None:
         """Fills the view with the bytes from `offset` on."""
         while view:
             try:
                 count = os.preadv(self._file, [view], offset)
             except OSError as error:
-                raise _unreadable_store_error(self.path.with_suffix(".bin"), error) from None
+                raise _unreadable_store_error(self.data_path, error) from None
             if not count:
-                raise _damaged_store_error(self.path.with_suffix(".bin"), f"it ends at byte {offset:,}")
+                raise _damaged_store_error(self.data_path, f"it ends at byte {offset:,}")
             view, offset = view[count:], offset + count
 
     def close(self) -> None:
@@ -132,22 +189,29 @@ class StoreWriter:
     def __init__(self, path: str | Path, vocabulary_size: int):
         self.path, self.num_tokens = Path(path), 0
         self.dtype = choose_id_dtype(vocabulary_size)
+        self._digests, self._rest = list[str](), b""  # of complete blocks, and the bytes after them
         with explain_write_errors(self.path.parent, CACHE_FIX):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._output = AtomicFile(self.path.with_suffix(".bin"), concurrent=True)
             self._file = self._output.temporary.open("wb")
 
     def append(self, ids: np.ndarray) -> None:
+        data = ids.astype(self.dtype).tobytes()
         with explain_write_errors(self.path.parent, CACHE_FIX):
-            self._file.write(ids.astype(self.dtype).tobytes())
+            self._file.write(data)
         self.num_tokens += len(ids)
+        data = self._rest + data
+        end = len(data) - len(data) % BLOCK_BYTES
+        self._digests += _compute_digests(data[:end])
+        self._rest = data[end:]
 
     def finish(self, info: StoreInfo) -> TokenStore:
         """Completes the store and opens it: renames the data file first, then writes the file with the counts."""
         with explain_write_errors(self.path.parent, CACHE_FIX):
             self._file.close()
             self._output.commit()
-        content = json.dumps(asdict(info), indent=1)
+        info = replace(info, digests=(*self._digests, *_compute_digests(self._rest)))
+        content = json.dumps(add_digest(asdict(info)), indent=1)
         write_text(self.path.with_suffix(".json"), content, fix=CACHE_FIX, concurrent=True)
         return TokenStore(self.path)
 
@@ -164,8 +228,14 @@ class StoreWriter:
             self._output.discard()
 
 
+def _compute_digests(data: bytes) -> list[str]:
+    """Returns the digest of each block of the data."""
+    view = memoryview(data)
+    return [compute_digest(view[start : start + BLOCK_BYTES]) for start in range(0, len(data), BLOCK_BYTES)]
+
+
 def _damaged_store_error(path: Path, cause: str) -> DataError:
-    return DataError(f"the token store is damaged: {cause}.", fix="Delete it; it is created again.", file=path)
+    return DataError(f"{DAMAGED}{cause}.", fix="Delete it; it is created again.", file=path)
 
 
 def _unreadable_store_error(path: Path, error: OSError) -> DataError:
@@ -178,104 +248,19 @@ def _unreadable_store_error(path: Path, error: OSError) -> DataError:
 def _read_info(path: Path) -> StoreInfo:
     file = path.with_suffix(".json")
     try:
-        info = StoreInfo(**json.loads(file.read_text(encoding="utf-8")))
+        content = read_object(file)
+        info = StoreInfo(**{**content, "digests": tuple(content.get("digests", ()))})
     except OSError as error:
         raise _unreadable_store_error(file, error) from None
-    except (ValueError, TypeError):
-        raise _damaged_store_error(file, "it cannot be read") from None
+    except (ValueError, TypeError) as error:
+        raise _damaged_store_error(file, f"it cannot be read ({error})") from None
     if info.format != FORMAT:
         raise _damaged_store_error(file, f"it has format {info.format}, not {FORMAT}")
+    for name in ("tokens", "words", "characters", "lines", "unknown", "vocabulary"):
+        value = getattr(info, name)
+        if type(value) is not int or value < (name == "vocabulary"):
+            raise _damaged_store_error(file, f"{name} is {str(value)[:40]}")
+    num_blocks = -(-info.tokens * info.dtype.itemsize // BLOCK_BYTES)
+    if info.digests and len(info.digests) != num_blocks:
+        raise _damaged_store_error(file, f"it has {len(info.digests):,} digests instead of {num_blocks:,}")
     return info
-
-
-def prepare_stores(
-    corpus: Corpus, tokenizer: Tokenizer, progress: ProgressCallback | None = None
-) -> dict[str, TokenStore]:
-    """Returns the token stores of a corpus by split; `progress(done, total)` counts the bytes that are tokenised.
-
-    Stores in the cache are used; others are created there.
-    """
-    key = f"{corpus.fingerprint} {tokenizer.fingerprint} {FORMAT}"
-    folder = get_cache_folder() / "tokens" / hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
-    sizes = {split: corpus.size(split) for split in corpus.parts if corpus.size(split)}
-    cached_stores = {split: _find_store(folder / split, corpus, tokenizer) for split in sizes}
-    bytes_done, total = 0, sum(size for split, size in sizes.items() if cached_stores[split] is None)
-
-    def report(num_bytes: int) -> None:
-        if progress is not None:
-            progress(min(bytes_done + num_bytes, total), total)
-
-    stores: dict[str, TokenStore] = {}
-    for split, size in sizes.items():
-        store = cached_stores[split]
-        if store is None:
-            store = _create_store(folder / split, corpus, split, tokenizer, report)
-            bytes_done += size
-        stores[split] = store
-    return stores
-
-
-def _find_store(path: Path, corpus: Corpus, tokenizer: Tokenizer) -> TokenStore | None:
-    """Returns the complete store at a path; None for a damaged one, which is created again."""
-    try:
-        store = TokenStore(path)
-    except DataError:
-        return None
-    is_current = (store.info.corpus, store.info.tokenizer) == (corpus.fingerprint, tokenizer.fingerprint)
-    return store if is_current else None
-
-
-def _create_store(
-    path: Path, corpus: Corpus, split: str, tokenizer: Tokenizer, report: Callable[[int], None]
-) -> TokenStore:
-    """Tokenises a split into a new store; `report` receives the number of bytes that are done."""
-    num_bytes = words = characters = lines = unknown = 0
-    size, inside_word = corpus.size(split), False
-    with StoreWriter(path, len(tokenizer)) as writer:
-        try:
-            for text, encoded in _encode_split(corpus, split, tokenizer):
-                num_bytes += len(text.encode("utf-8", "surrogatepass"))
-                words += encoded.words - (inside_word and not text[0].isspace())
-                characters += len(text)
-                lines += text.count("\n")
-                unknown += encoded.unknown
-                inside_word = not text[-1].isspace()  # the next text may continue the word
-                writer.append(encoded.ids)
-                report(min(num_bytes, size))
-            counts = writer.num_tokens, words + lines, characters, lines, unknown, len(tokenizer)
-            store = writer.finish(StoreInfo(*counts, tokenizer.fingerprint, corpus.fingerprint, split))
-        except SaveError as error:
-            tokens_per_byte = writer.num_tokens / num_bytes if writer.num_tokens else 1.0
-            needed_bytes = int(tokens_per_byte * size * writer.dtype.itemsize)
-            problem = f"{error.problem} About {needed_bytes / 1e6:,.1f} MB are needed."
-            raise SaveError(problem, fix=error.fix, file=error.file) from error.__cause__
-    report(size)
-    return store
-
-
-def _encode_split(corpus: Corpus, split: str, tokenizer: Tokenizer) -> Iterator[tuple[str, EncodedText]]:
-    """Yields consecutive texts of a split with their ids; in a long split, each distinct segment is encoded once."""
-    if tokenizer.kind != "characters" and corpus.size(split) >= MIN_COMPILED_CHARACTERS:
-        from seqwise.text.segment_encoder import SegmentEncoder
-
-        encoder = SegmentEncoder(tokenizer)
-        for text in corpus.texts(split):
-            yield text, encoder.encode(*split_into_chunks(text))
-        return
-    for texts in _batch_chunks(corpus, split):
-        for text, ids in zip(texts, tokenizer.encode_many(texts)):
-            unknown = 0 if tokenizer.unknown is None else int(np.count_nonzero(ids == tokenizer.unknown))
-            yield text, EncodedText(ids, len(text.split()), unknown)
-
-
-def _batch_chunks(corpus: Corpus, split: str) -> Iterator[list[str]]:
-    """Yields lists of `CHUNKS_PER_BATCH` chunks, so that all cores have work and little text is in memory."""
-    texts: list[str] = []
-    for text in corpus.texts(split):
-        for chunk in split_into_chunks(text):
-            texts.append(chunk)
-            if len(texts) == CHUNKS_PER_BATCH:
-                yield texts
-                texts = []
-    if texts:
-        yield texts

@@ -23,6 +23,7 @@ from seqwise.tasks.training_summary import TrainingSummary
 from seqwise.training.api import TrainedModel
 from seqwise.training.health_monitor import collect_properties
 from seqwise.training.health_rules import Curve, RunProperties
+from seqwise.training.run import WEIGHTS
 from seqwise.training.training_run import open_task
 
 NUM_EXAMPLES = 24  # of the validation split, on which the model runs
@@ -77,7 +78,7 @@ class RunEvidence:
 
     @cached_property
     def has_weights(self) -> bool:
-        return self.trained.run.has_weights()
+        return (self.trained.run.folder / WEIGHTS).exists()  # damaged ones raise an error when they are read
 
     @cached_property
     def task(self) -> Task | None:

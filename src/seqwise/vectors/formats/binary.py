@@ -7,7 +7,7 @@ holds everything:
     vectors    (V, D) float32        counts    (V,) int64, if known
     words      JSON list, as bytes   subwords  (buckets, D) float32, if any; min_n and max_n are in the metadata
 
-The metadata holds `format: seqwise-vectors`, and `about` in JSON.
+The metadata holds `format: seqwise-vectors`, `about` in JSON, and a digest of the file (see `digests.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save, save_file
 
 from seqwise.data.reading import is_gzip, open_binary
+from seqwise.digests import PLACEHOLDER, check_digest, insert_digest, insert_digest_into
 from seqwise.errors import DataError, UsageError
 from seqwise.files import replace_file
 from seqwise.vectors.formats.vector_table import (
@@ -139,7 +140,7 @@ def write_safetensors(path: Path, vectors: KeyedVectors) -> None:
     """Writes a safetensors file."""
     words = json.dumps(vectors.words, ensure_ascii=True).encode()
     tensors = {"vectors": vectors.matrix, "words": np.frombuffer(words, dtype=np.uint8)}
-    metadata = {"format": FORMAT, "about": json.dumps(dict(vectors.about))}
+    metadata = {"format": FORMAT, "about": json.dumps(dict(vectors.about)), **PLACEHOLDER}
     if vectors.counts is not None:
         tensors["counts"] = vectors.counts
     if vectors.subwords is not None:
@@ -147,19 +148,21 @@ def write_safetensors(path: Path, vectors: KeyedVectors) -> None:
         metadata |= {"min_n": str(vectors.subwords.min_n), "max_n": str(vectors.subwords.max_n)}
     with replace_file(path, concurrent=True) as temporary:
         if temporary.exists() and not temporary.is_file():  # a pipe or a device, which save_file would replace
-            temporary.write_bytes(save(tensors, metadata))
+            temporary.write_bytes(insert_digest_into(save(tensors, metadata)))
         else:
             save_file(tensors, temporary, metadata)
+            insert_digest(temporary)
 
 
 def _read_content(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Returns the tensors and the metadata; raises an error for safetensors files without word vectors."""
     try:
+        check_digest(path)
         with safe_open(path, framework="numpy") as file:
             metadata, names = file.metadata() or {}, sorted(file.keys())
             if metadata.get("format") == FORMAT and "vectors" in names and "words" in names:
                 return {name: file.get_tensor(name) for name in names if name in DTYPES}, metadata
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError) as error:
         problem = f"the safetensors file is damaged: {error}."
         raise DataError(problem, fix="Copy or download it again.", file=path) from None
     examples = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
