@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 IS_LONG = os.environ.get("SEQWISE_FAULTS") == "full"
 BOMB = (8192 if IS_LONG else 600) * MEGABYTE  # bytes into which a bomb unpacks
 MAX_MEMORY = 400 * MEGABYTE  # 300 for the reader; the rest is what a training run or the page of a view needs
-MAX_OUTPUT = 40_000  # characters
+MAX_OUTPUT = 50_000  # characters
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
 GROUPS: dict[str, Callable[[Path], Iterator[Case]]] = {
     "pickles": malicious_cases.list_pickles,

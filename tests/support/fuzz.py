@@ -33,7 +33,7 @@ PACKAGE = SUPPORT.parent.parent / "src"
 MAX_SECONDS = 5.0  # of processor time for one input
 MAX_MEMORY = 300 << 20  # bytes of resident memory that one input may add
 MAX_ADDRESS_SPACE = 2 << 30  # bytes beyond what the process has after its imports, so that the machine is safe
-MAX_MESSAGE = 20_000  # characters of an error
+MAX_MESSAGE = 45_000  # characters of an error: of the problem, the fix and the location
 MAX_SILENCE = 60.0  # seconds without a finished input, after which the process is killed
 
 Job = tuple[str, int, int]  # reader, first seed, and the seed at which it ends
