@@ -75,6 +75,8 @@ SERIES = "time,sales,store\n" + "".join(
 )
 ALIGNED = {f"train__{language}": "\n".join(SENTENCES) + "\n" for language in ("de", "en")}
 PAIRS = "source\ttarget\n" + "".join(f"{text}\t{text.upper()}\n" for text in SENTENCES)
+TAGGED = "".join(json.dumps({"tokens": text.split(), "tags": ["O"] * 7 + ["B-X"]}) + "\n" for text in SENTENCES)
+PAIR_OBJECTS = "".join(json.dumps({"source": text, "target": text.upper()}) + "\n" for text in SENTENCES)
 CAPTIONS = "image,caption\n" + "".join(f"{i}.png,a cat {i}\n" for i in range(4))
 
 
@@ -133,6 +135,12 @@ def write_captions(folder: Path, suffix: str = "png", archive: bool = False) -> 
         (folder / name).write_bytes(content)
 
 
+def write_features(folder: Path) -> None:
+    """Writes one array for all images."""
+    (folder / "captions.csv").write_text(CAPTIONS.replace(".png", ""), encoding="utf-8")
+    (folder / "features.npy").write_bytes(make_array(np.ones((4, 2, 3), np.float32)))
+
+
 def pack(text: str) -> bytes:
     return gzip.compress(text.encode(), mtime=0)
 
@@ -152,6 +160,14 @@ DATA_READERS = {
     "jsonl-labels": Reader(write_files(a__jsonl=JSONL), {"a.jsonl": "jsonl"}, check("a.jsonl", "classify"), weight=2),
     "json-labels": Reader(write_files(a__json=JSON), {"a.json": "json"}, check("a.json", "classify")),
     "conll": Reader(write_files(a__conll=CONLL), {"a.conll": "text"}, check("a.conll", "tag"), weight=2),
+    "tags-jsonl": Reader(write_files(a__jsonl=TAGGED), {"a.jsonl": "jsonl"}, check("a.jsonl", "tag")),
+    "pairs-jsonl": Reader(write_files(a__jsonl=PAIR_OBJECTS), {"a.jsonl": "jsonl"}, check("a.jsonl", "translate")),
+    "label-files": Reader(
+        write_files(pos__txt=TEXT, neg__txt=TEXT.upper()),
+        {"pos.txt": "text", "neg.txt": "text"},
+        check("", "classify"),
+        weight=0.5,
+    ),
     "parallel": Reader(
         write_files(**ALIGNED), {"train.de": "text", "train.en": "text"}, check("", "translate", target="en"), weight=2
     ),
@@ -184,6 +200,9 @@ DATA_READERS = {
         lambda folder: write_captions(folder, "gif"), {"0.gif": "binary"}, check("", "caption"), weight=0.5
     ),
     "npy": Reader(lambda folder: write_captions(folder, "npy"), {"0.npy": "npy"}, check("", "caption"), weight=2),
+    "features": Reader(
+        write_features, {"features.npy": "npy", "captions.csv": "text"}, check("", "caption"), weight=0.5
+    ),
     "zip": Reader(
         lambda folder: write_captions(folder, archive=True), {"images.zip": "zip"}, check("", "caption"), weight=2
     ),
