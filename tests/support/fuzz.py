@@ -22,6 +22,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from fuzz_mutations import mutate
 from fuzz_saved import READERS, Reader
 
 SUPPORT = Path(__file__).parent
-PACKAGE = SUPPORT.parent.parent / "src"
+PACKAGE = Path(str(find_spec("seqwise").origin)).parent.parent  # of the parent process, for the children
 MAX_SECONDS = 5.0  # of processor time for one input
 MAX_MEMORY = 300 << 20  # bytes of resident memory that one input may add
 MAX_ADDRESS_SPACE = 2 << 30  # bytes beyond what the process has after its imports, so that the machine is safe

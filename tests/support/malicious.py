@@ -16,10 +16,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 SUPPORT = Path(__file__).parent
-PACKAGE = SUPPORT.parent.parent / "src"
+PACKAGE = Path(str(find_spec("seqwise").origin)).parent.parent  # of the parent process, for the children
 CANARY = "canary"  # a file that the code in malicious files would create in the root folder
 INPUT = "a/b/c"  # where the files are, so that ../../x is still inside the root folder
 WRITABLE = ("cache", "out", "home")  # folders in the root folder that a command may change

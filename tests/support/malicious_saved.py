@@ -74,7 +74,9 @@ def list_run_files(runs: Path) -> Iterator[Case]:
     }  # fmt: skip
     for name, value in settings.items():
         section, _, key = name.rpartition(".")
-        text = json.dumps({section: {key: value}} if section else {key: value})
+        values: dict[str, Any] = {"network": {"width": 8, "depth": 1}, "training": {"batch_size": 8}}
+        (values.setdefault(section, {}) if section else values)[key] = value
+        text = json.dumps(values)
 
         def write(folder: Path, text: str = text) -> None:
             put("a.yaml", text.encode())(folder)
