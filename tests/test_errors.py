@@ -53,3 +53,15 @@ def test_a_count_of_one_is_reported_in_the_singular(plural, singular):
     findings = Findings()
     findings.warn(plural, "a.csv", 3)
     assert findings.warning_messages() == [f"{singular} (a.csv:3)."]
+
+
+def test_very_long_values_are_shortened_in_messages():
+    error = DataError(f"expected a number, found {'x' * 1_000_000}.\nSecond line.", fix="y" * 500_000, file="a.csv")
+    lines = str(error).split("\n")
+    assert lines[0].startswith("a.csv: expected a number, found xxx")
+    assert "… (1,000,026 characters) …" in lines[0]
+    assert lines[0].endswith("x.")
+    assert lines[1] == "Second line."
+    assert max(map(len, lines)) < 3_000
+    assert len(str(DataError("a line\n" * 100_000))) < 25_000
+    assert DataError("x" * 2_000).problem == "x" * 2_000

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 MAX_ERRORS = 10  # listed in one message
+MAX_LINE, MAX_TEXT = 2_000, 20_000  # characters of a line of a message, and of all its lines; data may have millions
 in_command: ContextVar[bool] = ContextVar("in_command", default=False)  # a command is running: errors name flags
 
 
@@ -26,7 +27,7 @@ class SeqwiseError(Exception):
         self, problem: str, *, fix: str = "", file: str | Path | None = None, line: int | None = None, repair: str = ""
     ):
         """`repair` is the old name of `fix`, until version 0.3."""
-        self.problem, self.fix, self.file, self.line = problem, fix or repair, file, line
+        self.problem, self.fix, self.file, self.line = shorten(problem), shorten(fix or repair), file, line
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -89,6 +90,19 @@ class MemoryLimitError(SeqwiseError):
 
 class SaveError(SeqwiseError):
     """A file could not be written; the old file or checkpoint is still complete."""
+
+
+def shorten(text: str) -> str:
+    """Returns a text for a message, in which the middle of a very long line is left out."""
+    if len(text) <= MAX_LINE:
+        return text
+    return _omit_middle("\n".join(_omit_middle(line, MAX_LINE) for line in text.split("\n")), MAX_TEXT)
+
+
+def _omit_middle(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit * 3 // 4]} … ({len(text):,} characters) … {text[-limit // 8 :]}"
 
 
 def check_type(name: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:

@@ -145,7 +145,15 @@ def test_results_are_neither_lost_nor_mixed(tmp_path, capsys):
 
 def test_a_damaged_result_file_loses_only_the_damaged_line(tmp_path):
     path = tmp_path / "lab.jsonl"
-    path.write_text('{"id": "C2", "verdict": "holds"}\n{"id": "C3", "ver')
+    lines = [
+        b'{"id": "C2", "verdict": "holds"}',
+        b'{"id": "C3\xff"',
+        b"[" * 100_000,
+        b"[]",
+        b'{"id": []}',
+        b'{"id": "C3", "ver',
+    ]
+    path.write_bytes(b"\n".join(lines))
     results = ResultFile(path)
     results.load()
     assert list(results.records) == ["C2"]

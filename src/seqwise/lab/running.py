@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -46,15 +47,13 @@ class ResultFile:
         self.records: dict[str, dict[str, Any]] = {}  # by id
 
     def load(self) -> None:
-        """Reads the results that are there; a line that was cut off is ignored."""
+        """Reads the results that are there; a line that was cut off or damaged is ignored."""
         if self.path is None or not self.path.exists():
             return
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            try:
+        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError, KeyError, TypeError, RecursionError):
                 record = json.loads(line)
                 self.records[record["id"]] = record
-            except (ValueError, KeyError, TypeError):
-                continue
 
     def has(self, experiment: Experiment) -> bool:
         """Returns whether there is a result of an experiment; raises an error if that has other parameters."""
