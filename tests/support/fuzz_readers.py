@@ -245,7 +245,10 @@ VECTOR_READERS = {
     "fasttext-gz": Reader(write_vectors("v.vec.gz"), {"v.vec.gz": "gz"}, load_vectors("v.vec.gz")),
     "glove": Reader(write_vectors("v.txt", "glove"), {"v.txt": "text"}, load_vectors("v.txt")),
     "vectors-safetensors": Reader(
-        write_vectors("v.safetensors"), {"v.safetensors": "safetensors"}, load_vectors("v.safetensors"), weight=2
+        write_vectors("v.safetensors"),
+        {"v.safetensors": "safetensors"},
+        load_vectors("v.safetensors"),
+        weight=2,
     ),
     "word-pairs": Reader(
         write_files(test__txt="word1 word2 score\ncat dog 7.5\nsun moon 3\n"),

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ transformer: {heads: 4}
 # Runs
 
 
+@cache
 def write_run(task: str, model: str = "gru") -> Callable[[Path], None]:
     """Returns a function that trains FOLDER/run on data in FOLDER."""
 
