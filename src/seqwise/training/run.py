@@ -35,6 +35,7 @@ from seqwise.families import FAMILY_FILES, list_family_names
 from seqwise.files import explain_cause, explain_write_errors, remove_empty, write_text
 from seqwise.new_folders import OTHER_FOLDER_FIX, FolderKind
 from seqwise.resolved_settings import ResolvedSettings
+from seqwise.tasks.attributes import check_attributes
 from seqwise.tasks.task import ATTRIBUTES_FILE, DAMAGED_RUN_FIX, Preprocessor
 from seqwise.tasks.training_summary import SUMMARY_FILE, TrainingSummary
 from seqwise.text.tokenizer import Tokenizer
@@ -144,6 +145,7 @@ class Run:
             raise _build_unregistered_error(str(values.get("model")), folder)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # about renamed settings
+            parse_settings(values, path)  # `Settings` has the limits of numbers: a horizon of at least 1
             settings = parse_settings(values, path, ResolvedSettings)
         return cls(folder, settings, metadata)
 
@@ -162,7 +164,10 @@ class Run:
     @cached_property
     def preprocessor(self) -> Preprocessor:
         """Returns the vocabularies and other attributes that were computed from the training split."""
-        return Preprocessor.load(self.folder)
+        preprocessor = Preprocessor.load(self.folder)
+        file = self.folder / ATTRIBUTES_FILE
+        check_attributes(str(self.settings.task), preprocessor.attributes, file, DAMAGED_RUN_FIX)
+        return preprocessor
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -383,7 +383,7 @@ def build_model(
     names = preprocessor.attributes["targets"]
     if settings.translate.targets == "token":  # one decoder for all languages
         names = names[:1]
-    sizes = [len(preprocessor.tokenizers[name]) for name in names]
+    sizes = [len(preprocessor.get_tokenizer(name)) for name in names]
     if counts is not None and len(sizes) < len(counts):
         counts = [torch.stack(list(counts)).sum(0)]
     return Translator(settings, (len(preprocessor.tokenizer), sizes), counts)
