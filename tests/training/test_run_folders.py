@@ -323,7 +323,7 @@ def test_of_two_processes_that_resume_one_trains(stopped_run: Path, tmp_path: Pa
             assert (status == 2) == ("is locked: process " in stderr)
         steps = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
         assert steps == sorted(set(steps))
-        assert steps[-1] == 1000
+        assert steps[-1] >= 1000
         assert not (folder / LOCK_FILE).exists()
 
 
