@@ -133,7 +133,8 @@ def _describe_unexpected_error(error: Exception, debug: bool) -> str:
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("seqwise"):
         fix = f"Run {sys.executable} -m pip install seqwise, or make install in a clone."
         return f"the package {error.name!r} is missing.\n{fix}"
-    if isinstance(error, MemoryError):
+    is_out_of_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # of a GPU
+    if is_out_of_memory or "can't allocate memory" in str(error):  # what PyTorch's allocator on the CPU says
         return (
             "there is not enough memory.\nUse a smaller file, model (--network.width) or batch "
             "(--training.batch-size); seqwise doctor reports how much memory there is."

@@ -240,6 +240,8 @@ class TrainedModel:
                 raise UsageError(problem, fix=f"Pass one column of {', '.join(map(str, names[1:]))}.")
             inputs = inputs[names[0] if names[0] in list(inputs.columns) else names[1]]
         expected = "a text or several" if self.task.unit == "tokens" else "an input or several"
+        if isinstance(inputs, Mapping):  # whose values would be ignored
+            raise UsageError(f"inputs: expected {expected}; received {type(inputs).__name__} {str(inputs)[:40]}.")
         check_type("inputs", inputs, Iterable, expected)
         texts = []
         for position, value in enumerate(inputs, start=1):
@@ -253,6 +255,8 @@ class TrainedModel:
 
         They come from the last layer unless `layer` is set. `contextual.tokenize(text)` returns the tokens.
         """
+        if isinstance(texts, Mapping):
+            raise UsageError(f"texts: expected a text or several; received {type(texts).__name__} {str(texts)[:40]}.")
         check_type("texts", texts, Iterable, "a text or several")
         text_list = [texts] if isinstance(texts, str) else list(texts)
         for position, text in enumerate(text_list, start=1):
