@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from seqwise.errors import SaveError, UsageError
-from seqwise.files import check_output_path, explain_write_errors, replace_file, write_text
+from seqwise.errors import RunError, SaveError, UsageError
+from seqwise.files import check_links, check_output_path, explain_write_errors, remove, replace_file, write_text
 
 
 def test_valid_output_paths_are_accepted(tmp_path: Path):
@@ -126,3 +127,76 @@ def test_each_cause_of_a_failed_write_has_its_own_fix(tmp_path: Path, number: in
     with pytest.raises(SaveError) as excinfo, explain_write_errors(tmp_path / "a.txt"):
         raise SafetensorError(f"Error while serializing: {text}") if is_text else OSError(number, text)
     assert f"cannot write: {message}" in str(excinfo.value)
+
+
+# Removal and links
+
+
+def test_files_folders_and_links_are_removed(tmp_path: Path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "letter.txt").write_text("dear")
+    root = tmp_path / "root"
+    (root / "folder" / "below").mkdir(parents=True)
+    (root / "file").touch()
+    (root / "link").symlink_to(tmp_path / "elsewhere")
+    (root / "folder" / "link").symlink_to(tmp_path / "elsewhere")
+    (root / "dangling").symlink_to("nowhere")
+    for name in ("folder", "file", "link", "dangling", "missing", "missing/below"):
+        remove(root / name, root)
+    assert list(root.iterdir()) == []
+    assert (tmp_path / "elsewhere" / "letter.txt").read_text() == "dear"
+
+
+def test_nothing_is_removed_through_a_link(tmp_path: Path):
+    (tmp_path / "elsewhere" / "step-1").mkdir(parents=True)
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "checkpoints").symlink_to(tmp_path / "elsewhere")
+    for ignore_errors in (False, True):
+        with pytest.raises(RunError, match=f"leads to {tmp_path}/elsewhere/step-1, outside of {tmp_path}/root"):
+            remove(tmp_path / "root" / "checkpoints" / "step-1", tmp_path / "root", ignore_errors=ignore_errors)
+    with pytest.raises(RunError):
+        remove(tmp_path / "root" / ".." / "elsewhere", tmp_path / "root")
+    assert (tmp_path / "elsewhere" / "step-1").is_dir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    remove(tmp_path / "link" / "step-1", tmp_path / "link")  # the folder itself is reached through a link
+    assert not (tmp_path / "elsewhere" / "step-1").exists()
+
+
+def test_what_cannot_be_removed_is_an_error_unless_it_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(Path, "unlink", fail)
+    remove(tmp_path / "file", tmp_path, ignore_errors=True)
+    with pytest.raises(SaveError, match="file: cannot remove it: the file system is read-only"):
+        remove(tmp_path / "file", tmp_path)
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("../letter.txt"), lambda path: os.mkfifo(path)])
+def test_a_temporary_file_that_is_a_link_or_a_pipe_is_not_written_to(tmp_path: Path, make: Callable[[Path], None]):
+    """A folder from elsewhere may contain it: the name is known."""
+    (tmp_path / "letter.txt").write_text("dear")
+    (tmp_path / "root").mkdir()
+    make(tmp_path / "root" / ".a.txt.writing")
+    write_text(tmp_path / "root" / "a.txt", "new")
+    assert (tmp_path / "letter.txt").read_text() == "dear"
+    assert [path.name for path in (tmp_path / "root").iterdir()] == ["a.txt"]
+    assert (tmp_path / "root" / "a.txt").read_text() == "new"
+
+
+def test_links_that_lead_out_of_a_folder_are_an_error(tmp_path: Path):
+    root = tmp_path / "root"
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "a" / "inside").symlink_to("../a/b")
+    (root / "loop").symlink_to("loop")
+    check_links(root)
+    (tmp_path / "link").symlink_to(root)
+    check_links(tmp_path / "link")
+    check_links(tmp_path / "missing")
+    (tmp_path / "root-2").mkdir()  # its name begins with that of the folder
+    for target in (tmp_path / "nowhere", tmp_path / "root-2", Path("../../..")):
+        (root / "a" / "b" / "outside").symlink_to(target)
+        with pytest.raises(RunError, match=f"{root}/a/b/outside is a link to .*, outside of {root}"):
+            check_links(root)
+        (root / "a" / "b" / "outside").unlink()

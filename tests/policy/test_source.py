@@ -21,6 +21,9 @@ UNSAFE_CALLS = {
     *("eval", "exec", "compile", "__import__", "os.system", "torch.load", "torch.save"),
     *("yaml.load", "yaml.load_all", "yaml.full_load", "yaml.unsafe_load", "yaml.full_load_all", "yaml.unsafe_load_all"),
 }
+# Modules that may remove files; all others call `files.remove`, which never follows a link to elsewhere.
+REMOVERS = {"files.py", "locks.py"}
+REMOVING_NAMES = {"rmtree", "unlink", "rmdir", "removedirs"}  # of functions and methods
 # Modules that may execute code, with their reason.
 CODE_RUNNERS = {"lab/exercises/exercise.py": "runs the package's own solutions, as they are and with typical mistakes"}
 STUDENT_FILES = "lab/exercises/solutions/"  # what a student gets to read, without postponed annotations
@@ -63,6 +66,17 @@ def find_prints(tree: ast.AST) -> list[int]:
     ]
 
 
+def find_removals(tree: ast.AST) -> list[int]:
+    """Returns the line numbers of calls that remove a file or a folder."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [
+        call.lineno
+        for call in calls
+        if getattr(call.func, "attr", getattr(call.func, "id", "")) in REMOVING_NAMES
+        or get_dotted_name(call.func) == "os.remove"
+    ]
+
+
 def measure_lengths(path: Path) -> Iterator[tuple[str, int, int]]:
     """Yields (name, lines, limit) of the module and of the body of each function in it."""
     text = path.read_text(encoding="utf-8")
@@ -98,6 +112,16 @@ def test_the_package_contains_no_unsafe_call():
 
 def test_the_library_does_not_print():
     assert find_violations(find_prints, [path for path in list_sources() if "cli" not in path.parts]) == {}
+
+
+def test_one_module_removes_files():
+    assert set(find_violations(find_removals, list_sources())) <= REMOVERS
+
+
+@pytest.mark.parametrize("line", ["shutil.rmtree(a)", "rmtree(a)", "(a / b).unlink()", "os.remove(a)", "path.rmdir()"])
+def test_the_check_detects_removals(line: str):
+    assert find_removals(ast.parse(line)) == [1]
+    assert find_removals(ast.parse("names.remove(a); remove(path, folder)")) == []
 
 
 @pytest.mark.parametrize(
