@@ -10,6 +10,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,11 @@ def fetch_hub_data(spec: str) -> Path:
 
 def _is_complete(marker: Path, files: Sequence[Path]) -> bool:
     """Returns whether the files are in the cache and match the digest in `marker`, which old versions left empty."""
-    try:
-        is_intact = marker.read_text(encoding="utf-8") in ("", _hash_files(files))
-    except FileNotFoundError:
+    if not marker.exists():
         return False
-    except (OSError, ValueError):
-        is_intact = False
+    is_intact = False
+    with suppress(OSError, ValueError):  # a file is missing, or is not text
+        is_intact = marker.read_text(encoding="utf-8") in ("", _hash_files(files))
     if not is_intact:
         warnings.warn(f"{marker.parent} is damaged; its files are written again.", stacklevel=3)
     return is_intact
