@@ -97,6 +97,17 @@ def test_leftovers_are_removed(tmp_path):
     remove_unusable_checkpoints(tmp_path / "missing", 0)
 
 
+def test_old_checkpoints_that_a_kill_kept_from_being_removed_are_removed_at_the_next_resume(tmp_path):
+    """After the rename of the newest checkpoint and before the removal of the oldest."""
+    for step in (3, 6):
+        save_checkpoint(tmp_path, step, make_snapshot(step))
+    (tmp_path / "step-6").rename(tmp_path / "step-9")
+    save_checkpoint(tmp_path, 6, make_snapshot(6))
+    (tmp_path / "step-3").mkdir()
+    remove_unusable_checkpoints(tmp_path, 9)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-6", "step-9"]
+
+
 def save_and_die(folder: Path, saved: Snapshot, fatal_call: int) -> bool:
     """Saves a checkpoint in a forked child that kills itself before its n-th call that writes to the disk.
 

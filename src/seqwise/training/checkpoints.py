@@ -105,9 +105,15 @@ def _load_checkpoint(path: Path, check: Callable[[Snapshot], None] | None) -> Sn
 
 
 def remove_unusable_checkpoints(folder: Path, resumed_step: int) -> None:
-    """Removes checkpoints after the step at which the run resumes, which are damaged, and unfinished writes."""
-    later_paths = [path for step, path in _list_checkpoints(folder) if step > resumed_step]
-    for path in [*later_paths, *folder.glob(f".step-*{PARTIAL_SUFFIX}")]:
+    """Removes what a resumed run does not need.
+
+    These are checkpoints after the step at which it resumes, which are damaged; old ones that a kill kept from being
+    removed; and unfinished writes.
+    """
+    checkpoints = list(_list_checkpoints(folder))
+    later_paths = [path for step, path in checkpoints if step > resumed_step]
+    old_paths = [path for step, path in checkpoints if step <= resumed_step][NUM_CHECKPOINTS:]
+    for path in [*later_paths, *old_paths, *folder.glob(f".step-*{PARTIAL_SUFFIX}")]:
         remove(path, folder.parent, ignore_errors=True)
 
 
