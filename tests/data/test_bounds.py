@@ -27,7 +27,7 @@ from seqwise.data.corpus.sources import open_corpus
 from seqwise.data.limits import use_limits
 from seqwise.data.opening import copy_stream
 from seqwise.data.tables import read_objects, read_table
-from seqwise.errors import MAX_COLLECTED_ERRORS, DataError, Findings, SeqwiseError
+from seqwise.errors import MAX_COLLECTED_ERRORS, DataError, Findings
 from seqwise.tasks.caption.images import read_paths
 from seqwise.tasks.caption.reader import read_captions
 from seqwise.tasks.classify.reader import read_labelled_data
@@ -35,6 +35,7 @@ from seqwise.tasks.forecast.reader import read_series
 from seqwise.tasks.forecast.windows import RollingWindows, SeriesStatistics, Standardizer
 from seqwise.tasks.guess import guess_task
 from seqwise.tasks.tag.reader import read_tagged_data
+from seqwise.text.tokenizer import Tokenizer, _batch_by_size
 from seqwise.vectors.formats import load_vectors
 
 NUM_BYTES = 20_000_000  # of decompressed data: more than is free of the limit on expansion
@@ -470,6 +471,11 @@ def test_features_that_overflow_are_errors_of_the_data(tmp_path: Path):
         read_as("caption", tmp_path)
 
 
-def test_errors_of_readers_have_exit_status_2():
-    assert issubclass(DataError, SeqwiseError)
-    assert DataError("").exit_status == 2
+def test_texts_are_encoded_alike_whatever_is_encoded_at_once(monkeypatch: pytest.MonkeyPatch):
+    texts = ["the old model", "", "reads every word " * 5, "of the text"]
+    tokenizer = Tokenizer.train("words", texts)
+    expected = [ids.tolist() for ids in tokenizer.encode_many(texts)]
+    monkeypatch.setattr("seqwise.text.tokenizer.MAX_BATCH_CHARACTERS", 20)
+    assert [ids.tolist() for ids in tokenizer.encode_many(texts)] == expected
+    assert [list(batch) for batch in _batch_by_size(texts)] == [texts[:2], texts[2:3], texts[3:]]
+    assert tokenizer.encode_many([]) == []

@@ -120,9 +120,6 @@ class _GzipStream(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         return self.content.seek(offset, whence)
 
-    def tell(self) -> int:
-        return self.content.tell()
-
     def readinto(self, buffer) -> int:
         count = self.content.readinto(buffer)
         check_expansion(self.content.tell(), self.file.tell(), self.path, self.limits)

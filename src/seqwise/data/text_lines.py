@@ -11,7 +11,7 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TextIO, cast
+from typing import BinaryIO, TextIO
 
 from seqwise.data.encodings import (
     HEAD_BYTES,
@@ -49,7 +49,7 @@ def decode_file(
         note_encoding(findings, path, chosen)
     file.seek(0)
     stream = io.BufferedReader(Utf8Stream(file, chosen, path)) if chosen != UTF8 else file
-    text = io.TextIOWrapper(cast(BinaryIO, stream), "utf-8-sig", newline=newline)
+    text = io.TextIOWrapper(stream, "utf-8-sig", newline=newline)
     yield text
     if not file.closed:
         text.detach()  # the caller closes the file
