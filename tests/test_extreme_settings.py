@@ -11,7 +11,7 @@ import pytest
 from seqwise.budget import Budget
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.plan.variants import _read_variants
-from seqwise.config import Settings, load_settings, parse_settings
+from seqwise.config import MAX_WIDTH, Settings, load_settings, parse_settings
 from seqwise.errors import RunError, UsageError
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.training.run import Run
@@ -90,6 +90,7 @@ EXTREMES = {
     "network.embedding": 10**9,
     "transformer.heads": 10**9,
     "transformer.hidden": 10**12,
+    "network.samples": 10**9,
     "tag.characters": 10**9,
     "caption.blocks": 10**8,
     "training.batch_size": 10**12,
@@ -122,3 +123,11 @@ def test_an_extreme_setting_is_named_with_its_file(name: str, value: float, sett
 def test_a_budget_without_end_is_refused(text: str):
     with pytest.raises(UsageError, match=r"the budget '\d{1,40}.*' is too large"):
         Budget.parse(text)
+
+
+def test_the_largest_width_has_a_feed_forward_sublayer_four_times_as_wide():
+    settings = ResolvedSettings.model_validate({"network": {"width": MAX_WIDTH}})
+    assert settings.transformer.hidden == 4 * MAX_WIDTH
+    assert (
+        ResolvedSettings.model_validate({"transformer": {"hidden": 4 * MAX_WIDTH}}).transformer.hidden == 4 * MAX_WIDTH
+    )

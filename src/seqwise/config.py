@@ -150,7 +150,7 @@ class NetworkSettings(Section):
     """Share the embedding matrix with the output projection. Never shared with the adaptive output."""
     output: Literal["full", "adaptive", "sampled"] = "full"
     """Softmax used in training: full, adaptive (Grave et al.) or sampled. Evaluation always uses the full softmax."""
-    samples: int = Field(1024, ge=1)
+    samples: int = Field(1024, ge=1, le=MAX_WIDTH)
     """Negative samples per batch with --network.output sampled."""
 
 
@@ -190,7 +190,7 @@ class TransformerSettings(Section):
     """Layer norm before each sublayer, or after it as in Vaswani et al."""
     activation: Literal["relu", "gelu"] = "gelu"
     """Nonlinearity of the feed-forward sublayer."""
-    hidden: int | None = Field(None, ge=1, le=MAX_WIDTH)
+    hidden: int | None = Field(None, ge=1, le=4 * MAX_WIDTH)
     """Width of the feed-forward sublayer; two or four times the width of the network unless set."""
 
 

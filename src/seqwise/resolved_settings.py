@@ -67,7 +67,7 @@ class ResolvedRecurrentSettings(ResolvedSection, config.RecurrentSettings):
 
 class ResolvedTransformerSettings(ResolvedSection, config.TransformerSettings):
     heads: int = Field(1, ge=1, le=config.MAX_WIDTH)
-    hidden: int = Field(0, ge=0, le=config.MAX_WIDTH)  # replaced by four times the width of the network
+    hidden: int = Field(0, ge=0, le=4 * config.MAX_WIDTH)  # replaced by four times the width of the network
 
 
 class ResolvedClassifySettings(ResolvedSection, config.ClassifySettings):
