@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fault_counts import CountFunction
 from fuzz import Outcome, fuzz, list_jobs, write_samples
 from fuzz_mutations import STRUCTURED, mutate
 from fuzz_readers import JSON, JSONL, TEXT, make_archive, make_array, make_image, pack
@@ -28,7 +29,9 @@ JOBS_PER_PROCESS = 4
 
 
 @pytest.mark.slow
-def test_damaged_files_are_read_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_damaged_files_are_read_or_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture, count_faults: CountFunction
+) -> None:
     write_samples(tmp_path, READERS)
     jobs = list_jobs(READERS, NUM_INPUTS, size=1_000 if IS_LONG else 10_000)
     size = JOBS_PER_PROCESS if IS_LONG else (len(jobs) + 1) // NUM_PROCESSES
@@ -45,6 +48,7 @@ def test_damaged_files_are_read_or_refused(tmp_path: Path, capsys: pytest.Captur
                 )
     with capsys.disabled():
         sys.stderr.write(outcome.format_table() + "\n")
+    count_faults(f"damaged input of a reader ({len(READERS)} readers)", outcome.num_inputs)
     assert outcome.num_inputs >= 0.99 * NUM_INPUTS
     assert not outcome.failures, "\n" + outcome.format_failures()
     unread = [name for name in READERS if not outcome.accepted.get(name)]

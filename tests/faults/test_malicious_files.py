@@ -15,6 +15,7 @@ from pathlib import Path
 import malicious_cases
 import malicious_saved
 import pytest
+from fault_counts import CountFunction
 from fuzz_saved import READERS
 from malicious import CANARY, INPUT, Case, Result, Server, describe_tree
 from malicious_payloads import MEGABYTE
@@ -61,12 +62,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_malicious_files_do_no_harm(group: str, server: Server, runs: Path, tmp_path: Path) -> None:
+def test_malicious_files_do_no_harm(
+    group: str, server: Server, runs: Path, tmp_path: Path, count_faults: CountFunction
+) -> None:
     problems = []
     for number, case in enumerate(GROUPS[group](runs)):
         root = tmp_path / str(number)
         problems += [f"{case.name}: seqwise {' '.join(case.command)}: {each}" for each in run_case(case, server, root)]
         shutil.rmtree(root)
+        count_faults("malicious file")
     assert not problems, "\n\n" + "\n\n".join(problems)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from seqwise.digests import add_digest, compute_digest, read_object
 from seqwise.errors import DataError
-from seqwise.files import AtomicFile, explain_write_errors, write_text
+from seqwise.files import AtomicFile, explain_write_errors, remove, write_text
 
 FORMAT = 1
 # A check takes 0.3 ms of CPU time, and all checks of a store 1.6 s per GB, once per process. The first batch of 64
@@ -155,7 +155,7 @@ class TokenStore:
         self.recreate(damage)
         info = _read_info(self.path)
         if info != self.info and replace(info, digests=()) != self.info:
-            self.path.with_suffix(".json").unlink(missing_ok=True)  # it is not the store of this text
+            remove(self.path.with_suffix(".json"), self.path.parent)  # it is not the store of this text
             raise _damaged_store_error(self.data_path, f"{damage}; and the text has changed since it was opened")
         self.info, self._is_checked = info, bytearray(len(self._is_checked))
         descriptor = self._open()
