@@ -201,6 +201,19 @@ def test_a_saved_model_without_its_highest_order_is_an_error():
         NGram.from_tensors(tensors)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "order"),
+    [("keys.2", 10**15, "order 2"), ("keys.3", -1, "order 3"), ("vocabulary", 10**12, "order 1")],
+)
+def test_a_saved_model_with_numbers_out_of_range_is_an_error(name, value, order):
+    tensors = NGram.count(draw_zipf_text(100, 20, seed=6), 20, 3, None).get_tensors()
+    key = next(each for each in tensors if each.endswith(name))
+    old = tensors[key]
+    tensors[key] = np.append(old[:-1], value) if old.ndim else np.array(value)
+    with pytest.raises(RunError, match=order):
+        NGram.from_tensors(tensors)
+
+
 def test_the_description_counts_the_ngrams_of_each_order():
     model = NGram.count(np.array([A, B, A, B, A, C]), 10, order=3, end_id=None)
     assert "9 n-grams (by order: 3, 3, 3)" in model.describe()  # a b c, ab ba ac, aba bab bac

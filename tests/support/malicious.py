@@ -41,6 +41,7 @@ class Case:
     tamper: Callable[[Path], object] | None = None  # changes files in the root folder after that
     can_fail: bool = True
     can_succeed: bool = True
+    is_exact: bool = False  # the output is read by other programs: a file gets exactly what the model answers
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,11 @@ def test_a_summary_is_restored_and_a_damaged_one_is_explained(tmp_path: Path):
     assert (loaded.metric, loaded.sampling, loaded.attributes) == ("bleu", 1, {"most": ["ä"]})
     assert loaded.arrays["weight"].tolist() == np.eye(2).tolist()
     assert loaded.find(hash_texts("xbc"))[1].tolist() == [False, True, True]
+    with pytest.raises(RunError, match=f"{SUMMARY_FILE}: 'bias' is missing"):
+        loaded.arrays["bias"]
+    TrainingSummary("bleu", hash_texts("abc"), 0).save(tmp_path)
+    with pytest.raises(RunError, match="its hashes or its metric are not valid"):
+        TrainingSummary.load(tmp_path)
     (tmp_path / SUMMARY_FILE).write_bytes(b"damaged")
     with pytest.raises(RunError, match="the file is damaged"):
         TrainingSummary.load(tmp_path)

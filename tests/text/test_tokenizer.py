@@ -304,3 +304,31 @@ def test_a_word_of_a_million_letters_can_be_encoded(kind: str) -> None:
 def test_text_imports_no_torch() -> None:
     code = "import seqwise.text, sys; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_a_file_that_asks_for_endless_padding_is_read_without_it(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    Tokenizer.train("words", ["the cat sat"]).save(path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    del content["blake2b"]  # as in files of versions without digests
+    padding = {"strategy": {"Fixed": 10**12}, "direction": "Right", "pad_to_multiple_of": None}
+    content["tokenizer"]["padding"] = {**padding, "pad_id": 0, "pad_type_id": 0, "pad_token": "x"}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert (
+        Tokenizer.load(path).encode("the cat").ids.tolist() == Tokenizer.load(path).encode_many(["the cat"])[0].tolist()
+    )
+    assert len(Tokenizer.load(path).encode("the cat")) == 2
+
+
+@pytest.mark.parametrize("kind", ["characters", "words", "wordpiece"])
+def test_a_vocabulary_without_the_unknown_token_is_refused(tmp_path, kind):
+    path = tmp_path / "tokenizer.json"
+    Tokenizer.train(kind, ["the cat sat"] * 3).save(path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    del content["blake2b"]
+    path.write_text(json.dumps(content).replace("<unk>", "<any>"), encoding="utf-8")
+    if kind != "characters":
+        content["tokenizer"]["model"]["unk_token"] = "<other>"
+        path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(DataError, match=r"tokenizer\.json: the"):
+        Tokenizer.load(path)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -31,7 +31,19 @@ MISSING_SUMMARY = (
     f"The run has no {SUMMARY_FILE}, which older versions did not write: its baselines are not known, nor whether it "
     "was trained on this data."
 )
+DAMAGED_FIX = "Copy the folder again from where it was made, or delete this file: baselines are then not known."
 _HASH_BASE = 0xD1342543DE82EF95  # of the polynomial; odd, so that it has an inverse modulo 2^64
+
+
+class SavedValues(dict[str, Any]):
+    """Values by name; one that a task needs and that is missing is an error about the file."""
+
+    def __init__(self, values: Mapping[str, Any], file: Path):
+        super().__init__(values)
+        self.file = file
+
+    def __missing__(self, name: str) -> Any:
+        raise RunError(f"{name!r} is missing.", file=self.file, fix=DAMAGED_FIX)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,13 +82,15 @@ class TrainingSummary:
                 content = json.loads(file.metadata()["summary"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             hashes = tensors.pop("hashes")
+            metric, sampling = content["metric"], content["sampling"]
+            is_valid = isinstance(metric, str) and isinstance(sampling, int) and 1 <= sampling < 1 << 63
+            if not is_valid or hashes.dtype != np.uint64 or hashes.ndim != 1:
+                raise ValueError("its hashes or its metric are not valid")
             arrays = {name.removeprefix("baseline."): array for name, array in tensors.items()}
-            return cls(
-                content["metric"], hashes, content["sampling"], arrays, content.get("attributes", content.get("facts"))
-            )
+            attributes = content.get("attributes", content.get("facts"))
+            return cls(metric, hashes, sampling, SavedValues(arrays, path), SavedValues(attributes, path))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
-            fix = "Copy the folder again from where it was made, or delete this file: baselines are then not known."
-            raise RunError(f"the file is damaged: {error}.", file=path, fix=fix) from None
+            raise RunError(f"the file is damaged: {error}.", file=path, fix=DAMAGED_FIX) from None
 
     def find(self, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns two masks over `hashes`: which can be checked, and which of these belong to training examples."""

@@ -33,6 +33,7 @@ from seqwise.text import pipelines
 from seqwise.text.patterns import END, REPLACEMENT, UNKNOWN, join_pieces, join_spaces, join_words, replace_surrogates
 
 FORMAT = 1
+RARE_CHARACTER = "\ue000"  # for private use: in no vocabulary
 MAX_BATCH_CHARACTERS = 2_000_000  # of texts that are encoded at once
 
 
@@ -239,7 +240,13 @@ class Tokenizer:
             if content["kind"] not in TOKENIZERS:
                 raise DataError(f"unknown kind {content['kind']!r}.", fix=suggest(content["kind"], TOKENIZERS))
             pipeline = tokenizers.Tokenizer.from_str(json.dumps(content["tokenizer"]))
-            return cls(content["kind"], pipeline, content["lowercase"], content["specials"])
+            pipeline.no_padding()  # Seqwise writes none, and padding to 10^12 tokens would abort the process
+            pipeline.no_truncation()
+            tokenizer = cls(content["kind"], pipeline, content["lowercase"], content["specials"])
+            if tokenizer.kind == "characters" and tokenizer.unknown is None:
+                raise DataError(f"the vocabulary has no {UNKNOWN}.")
+            pipeline.encode(RARE_CHARACTER)  # fails if the token for unknown text is missing
+            return tokenizer
         except FileNotFoundError:
             problem = "the tokeniser file does not exist."
         except OSError as error:

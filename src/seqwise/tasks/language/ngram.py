@@ -168,9 +168,13 @@ class NGram:
         tables: list[Table] = []
         for k in range(1, order + 1):
             counts = tensors.get(f"counts.{k}")
-            keys = np.arange(vocabulary_size, dtype=np.int64) if k == 1 else tensors.get(f"keys.{k}")
-            if counts is None or keys is None or len(counts) != len(keys):
+            has_counts = counts is not None and (k > 1 or len(counts) == vocabulary_size)
+            keys = np.arange(vocabulary_size) if k == 1 and has_counts else tensors.get(f"keys.{k}")
+            if counts is None or not has_counts or keys is None or len(counts) != len(keys):
                 raise RunError(f"the n-gram model lacks counts of order {k}.", fix="Train it again.")
+            num_keys = len(tables[-1][1]) * vocabulary_size if tables else vocabulary_size
+            if len(keys) and not 0 <= int(keys.min()) <= int(keys.max()) < num_keys:
+                raise RunError(f"the n-gram model has n-grams of order {k} without a context.", fix="Train it again.")
             tables.append((keys, counts))
         return cls(tables, vocabulary_size, None if end_id < 0 else end_id)
 
