@@ -79,7 +79,7 @@ def read_objects(path: Path, names: Sequence[str] = ()) -> Iterator[tuple[int, d
             max_length = max((column.length or 0 for column in columns), default=0)
             parts = (part.cast(schema) for part in _read_batches(reader, schema.names, max_length, path))
             yield from enumerate((values for part in parts for values in part.to_pylist()), start=1)
-        except (OSError, ValueError) as error:  # pyarrow's errors are subclasses of these
+        except (OSError, ValueError, import_module("pyarrow").ArrowException) as error:
             reason = str(error).partition(". ")[0].rstrip(".")
             raise DataError(f"the Parquet file is damaged: {reason}.", fix=DAMAGED_FIX, file=path) from None
 

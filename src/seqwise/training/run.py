@@ -140,7 +140,8 @@ class Run:
             raise RunError(
                 f"{missing[0]!r} is missing from the settings file of the run.", file=path, fix=DAMAGED_RUN_FIX
             )
-        metadata = RunMetadata(**{field: saved_metadata[key] for field, key in keys.items()})
+        texts = {field: str(saved_metadata[key]) for field, key in keys.items() if field != "format"}
+        metadata = RunMetadata(**texts, format=version)
         if values.get("model") not in list_family_names():
             raise _build_unregistered_error(str(values.get("model")), folder)
         with warnings.catch_warnings():
