@@ -25,7 +25,7 @@ from seqwise.tasks import get_task
 from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.api import TrainedModel
 from seqwise.training.distribution import World
-from seqwise.training.run import Run
+from seqwise.training.run import RUN_FOLDER, Run
 from seqwise.training.training_run import TrainingRun, create_run, open_training
 
 ROWS: dict[str, TaskRow] = {
@@ -72,6 +72,17 @@ def train_steps(training: TrainingRun, count: int) -> list[torch.Tensor]:
         steps.append(step.number)
         assert math.isfinite(step.loss)
     return [parameter.detach().clone() for parameter in training.model.parameters()]
+
+
+@pytest.mark.parametrize("task", ROWS)
+def test_every_file_of_a_new_run_is_removed_after_an_interrupted_creation(task, tmp_path):
+    row = ROWS[task]
+    (tmp_path / "data").mkdir()
+    settings = keep_used({**row.settings, "task": task, "model": "lstm", "budget": "2-epochs"})
+    run, _ = create_run(row.write(tmp_path / "data"), settings, tmp_path / "run")
+    assert len(list(run.folder.iterdir())) > 2
+    RUN_FOLDER.remove_unfinished(run.folder)
+    assert list(run.folder.iterdir()) == []
 
 
 def list_prediction_inputs(task: str, folder: Path) -> list[str]:

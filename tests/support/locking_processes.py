@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from seqwise.locks import lock_folder
 
@@ -47,6 +48,36 @@ def lock_in_child(folder: Path) -> Iterator[int]:
 
     with run_in_child(lock) as child:
         yield child
+
+
+def run_with_kill(function: Callable[[], int], fatal_call: int) -> int:
+    """Runs `function` in a fork that is killed just before its n-th call that changes the disk; returns its status.
+
+    The status is negative for a kill. If there are fewer calls, or `fatal_call` is 0, it is what `function` returns.
+    """
+    if child := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    calls = 0
+
+    def kill_at(call: Callable[..., Any]) -> Callable[..., Any]:
+        def count_and_call(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == fatal_call:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*arguments, **options)
+
+        return count_and_call
+
+    for name in ("fsync", "pwrite", "ftruncate"):
+        setattr(os, name, kill_at(getattr(os, name)))
+    for name in ("mkdir", "touch", "replace", "write_bytes", "unlink"):
+        setattr(Path, name, kill_at(getattr(Path, name)))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    try:
+        os._exit(function())
+    finally:
+        os._exit(99)  # it raised an error
 
 
 def kill(child: int) -> None:

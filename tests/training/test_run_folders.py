@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 from live_runs import SMALL, finish, get_logged_step, get_saved_step, run, start, wait_until
-from locking_processes import COMMAND, kill, lock_in_child
+from locking_processes import COMMAND, kill, lock_in_child, run_with_kill
 from short_runs import OPTIONS, TOKENS_PER_STEP, train
 
 import seqwise
@@ -230,30 +229,18 @@ def test_links_inside_a_run_are_allowed(run_copy: Path):
 # Interrupted creation
 
 
-def create_with_kill(arguments: list[str], fatal_call: int) -> int:
-    """Trains in a fork that is killed just before its n-th call that changes the disk; returns its wait status."""
-    child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    calls = 0
+def create_with_kill(arguments: list[str | Path], fatal_call: int) -> int:
+    """Creates a run, without training it, in a process that may be killed; returns its exit status."""
 
-    def kill_at(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **options: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == fatal_call:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*args, **options)
+    def create() -> int:
+        training_run.open_training = lambda *args, **options: _end()  # type: ignore[assignment]
+        return train(*arguments)
 
-        return call
+    return run_with_kill(create, fatal_call)
 
-    for name in ("fsync", "pwrite", "ftruncate"):
-        setattr(os, name, kill_at(getattr(os, name)))
-    for name in ("mkdir", "touch", "replace", "write_bytes", "unlink"):
-        setattr(Path, name, kill_at(getattr(Path, name)))
-    training_run.open_training = lambda *args, **options: os._exit(0)  # type: ignore[assignment]
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    os._exit(train(*arguments))
+
+def _end() -> None:
+    raise SystemExit(0)
 
 
 @pytest.mark.parametrize("fatal_calls", [(2, 3, 9), pytest.param(range(1, 100), marks=pytest.mark.slow)])
@@ -315,7 +302,7 @@ def test_of_two_processes_that_resume_one_trains(stopped_run: Path, tmp_path: Pa
     """Before, metrics were written twice in six of six cases."""
     for repetition in range(6):
         folder = shutil.copytree(stopped_run, tmp_path / str(repetition))
-        Run.open(folder).change_budget(f"{1000 * TOKENS_PER_STEP}-tokens", "")
+        Run.open(folder).change_budget(f"{400 * TOKENS_PER_STEP}-tokens", "")
         results = [finish(each) for each in [start("train", "--resume", folder) for _ in range(2)]]
         # Both end well if one starts after the other has ended.
         assert sorted(status for status, _ in results) in ([0, 2], [0, 0]), results
@@ -323,7 +310,7 @@ def test_of_two_processes_that_resume_one_trains(stopped_run: Path, tmp_path: Pa
             assert (status == 2) == ("is locked: process " in stderr)
         steps = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
         assert steps == sorted(set(steps))
-        assert steps[-1] == 1000
+        assert steps[-1] >= 400
         assert not (folder / LOCK_FILE).exists()
 
 

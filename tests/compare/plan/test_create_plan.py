@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import small_comparison
+from locking_processes import run_with_kill
 from small_comparison import BUDGET, create_comparison, make_plan, tiny, write_text
 
 from seqwise.budget import Budget
@@ -299,6 +301,28 @@ def test_a_folder_left_by_a_killed_process_is_reused(text: Path, tmp_path: Path)
     plan = make_plan(folder, text)
     assert Plan.open(folder) == plan
     assert sorted(path.name for path in folder.iterdir()) == [PLAN_FILE, PREPROCESSOR_FOLDER]
+
+
+@pytest.mark.parametrize("fatal_calls", [(2, 9), pytest.param(range(1, 100), marks=pytest.mark.slow)])
+def test_a_creation_that_was_killed_can_be_repeated(text: Path, tmp_path: Path, fatal_calls: range):
+    """Processes are killed just before their n-th call that changes the disk."""
+    make_plan(tmp_path / "first", text)  # the tokens are cached now
+    num_left = 0
+    for call in fatal_calls:
+        folder = tmp_path / str(call)
+        status = run_with_kill(lambda: int(make_plan(folder, text) is None), call)  # noqa: B023 - used at once
+        if status == 0:  # all calls were made
+            assert call > 9
+            break
+        assert status == -signal.SIGKILL
+        if not (folder / PLAN_FILE).exists():
+            num_left += (folder / LOCK_FILE).exists()
+            make_plan(folder, text)
+        assert sorted(path.name for path in folder.iterdir() if path.name != LOCK_FILE) == [
+            PLAN_FILE,
+            PREPROCESSOR_FOLDER,
+        ]
+    assert num_left > 0
 
 
 def test_a_folder_with_other_files_is_never_reused(text: Path, tmp_path: Path):
