@@ -13,7 +13,7 @@ from package_sources import PACKAGE, get_relative_name, list_sources, parse_sour
 # Modules that every other may import.
 SHARED = (
     *("errors", "families", "task_registry", "config", "resolved_settings", "applicability"),
-    *("environment", "budget", "files", "locks", "new_folders", "svg", "image", "callbacks", "user_files"),
+    *("environment", "budget", "files", "digests", "locks", "new_folders", "svg", "image", "callbacks", "user_files"),
     *("foreign_names",),
 )
 ORDER = [

@@ -15,7 +15,8 @@ import seqwise
 from seqwise.cli.main import main
 from seqwise.errors import RunError
 from seqwise.lens.training import training
-from seqwise.training.checkpoints import read_weights
+from seqwise.tasks.init_from_run import copy_weights
+from seqwise.training.checkpoints import get_weights, load_weights, read_weights, save_weights
 from seqwise.training.run import Run
 from seqwise.training.training_run import open_training
 
@@ -89,9 +90,28 @@ def test_weights_that_are_not_finite_are_refused(value, run_copy, book, capsys):
     name = list(weights)[1]
     weights[name].view(-1)[0] = value
     Run.open(run_copy).save_weights(weights)
-    for command in COMMANDS.values():
-        message = fail(capsys, *command(run_copy, book))
+    for command in ("predict", "evaluate", "inspect"):
+        message = fail(capsys, *COMMANDS[command](run_copy, book))
         assert f"model.safetensors: the weights {name} hold infinite numbers or nan." in message
+
+
+def test_weights_of_another_run_that_are_not_finite_are_not_copied():
+    model = torch.nn.ModuleDict({"embedding": torch.nn.Linear(1, 2)})
+    weights = {"embedding.weight": torch.ones(2, 1), "embedding.bias": torch.tensor([1.0, float("inf")])}
+    with pytest.raises(RunError, match=r"embedding\.bias of RUN holds infinite numbers or nan"):
+        copy_weights(model, weights, "RUN")
+    assert not torch.equal(model["embedding"].weight, torch.ones(2, 1)), "completely or not at all"
+
+
+def test_a_buffer_such_as_a_mask_may_hold_infinite_numbers(tmp_path):
+    model = torch.nn.Linear(1, 2)
+    model.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
+    save_weights(tmp_path / "model.safetensors", get_weights(model))
+    load_weights(model, read_weights(tmp_path / "model.safetensors", ""), "file")
+    model.mask[0] = float("nan")
+    save_weights(tmp_path / "model.safetensors", get_weights(model))
+    with pytest.raises(RunError, match="the weights mask hold infinite numbers or nan"):
+        read_weights(tmp_path / "model.safetensors", "")
 
 
 def build_header(header: object, data: bytes = bytes(16)) -> bytes:

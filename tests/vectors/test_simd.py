@@ -13,6 +13,7 @@ from seqwise.vectors.jit import (
     add,
     allocate_rows,
     broadcast,
+    cached_njit,
     constant,
     divide,
     exponential,
@@ -187,3 +188,31 @@ def test_padding_is_removed_in_place(rows, width):
     assert np.array_equal(compact, np.arange(rows * width).reshape(rows, width))
     assert compact.flags.c_contiguous
     assert np.shares_memory(compact, matrix)
+
+
+def test_damaged_compiled_code_is_compiled_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path))
+
+    def compile_and_call() -> int:
+        """Returns how many signatures were loaded from the cache."""
+        compiled = cached_njit(_add)
+        assert compiled(2, 3) == 5
+        return sum(compiled.stats.cache_hits.values())
+
+    assert (compile_and_call(), compile_and_call()) == (0, 1)
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    assert [path.suffix for path in files] == [".nbc", ".nbi"]
+    for path in files:
+        content = path.read_bytes()
+        for damaged in (
+            b"",
+            content[: len(content) // 2],
+            content[:-200] + b"x" + content[-199:],
+            content[:3] + b"x" + content[4:],
+        ):
+            path.write_bytes(damaged)
+            assert (compile_and_call(), compile_and_call()) == (0, 1)
+
+
+def _add(a: int, b: int) -> int:
+    return a + b

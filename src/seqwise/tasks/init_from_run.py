@@ -105,6 +105,8 @@ def copy_weights(model: nn.Module, weights: dict[str, Tensor], name: str) -> str
         if source[key].shape != target.shape:
             shapes = f"shape {tuple(source[key].shape)} in {name}, the model needs {tuple(target.shape)}"
             raise RunError(f"--init: {key} has {shapes}.", fix=DIFFERENT_NETWORK_FIX)
+        if not bool(source[key].isfinite().all()):
+            raise RunError(f"--init: {key} of {name} holds infinite numbers or nan.", fix="Train that run again.")
     for key, target in targets.items():
         target.copy_(source[key])
     num_copied = sum(target.numel() for target in targets.values())

@@ -177,29 +177,37 @@ def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
 
 
 def read_weights(path: Path, fix: str, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    """Returns the weights in a file, which must match its digest, if it has one; all numbers must be finite."""
+    """Returns the weights in a file, which must match its digest, if it has one, and hold no NaN."""
     try:
         check_digest(path)
         weights = load_file(path, device=str(device))
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise RunError(f"the weights cannot be read: {error}.", file=path, fix=fix) from None
-    name = find_non_finite(weights)
-    if name is not None:
-        fix = "Train again with half the learning rate (--training.learning-rate), or copy the folder again."
-        raise RunError(f"the weights {name} hold infinite numbers or nan.", file=path, fix=fix)
+    _check_finite(weights, path, torch.isnan)  # a buffer, such as a mask, may hold infinite numbers
     return weights
 
 
-def find_non_finite(weights: dict[str, Tensor]) -> str | None:
+def _check_finite(weights: dict[str, Tensor], file: Path | str, is_wrong: Callable[[Tensor], Tensor]) -> None:
+    name = find_non_finite(weights, is_wrong)
+    if name is not None:
+        fix = "Train again with half the learning rate (--training.learning-rate), or copy the folder again."
+        raise RunError(f"the weights {name} hold infinite numbers or nan.", file=file, fix=fix)
+
+
+def find_non_finite(
+    weights: dict[str, Tensor], is_wrong: Callable[[Tensor], Tensor] = lambda tensor: ~tensor.isfinite()
+) -> str | None:
     """Returns the name of the first tensor that holds an infinite number or NaN; None if all are finite."""
     # Numbers of one byte are never weights: `load_weights` reports their type.
     floats = ((name, each) for name, each in weights.items() if each.is_floating_point() and each.itemsize > 1)
-    return next((name for name, tensor in floats if not bool(tensor.isfinite().all())), None)
+    return next((name for name, tensor in floats if bool(is_wrong(tensor).any())), None)
 
 
 @torch.no_grad()
 def load_weights(model: nn.Module, saved_weights: dict[str, Tensor], file: Path | str) -> None:
-    """Copies saved weights into the model; names and shapes must agree exactly. `file` is for error messages.
+    """Copies saved weights into the model; names, shapes and types must agree. `file` is for error messages.
+
+    Parameters must be finite.
 
     Names of version 0.1 are replaced. A model may have `optional_weights`, which files of earlier versions lack; they
     stay as they are.
@@ -218,4 +226,7 @@ def load_weights(model: nn.Module, saved_weights: dict[str, Tensor], file: Path 
         if tensor.dtype != saved_weights[name].dtype:
             problem = f"{name} has type {saved_weights[name].dtype}, the model needs {tensor.dtype}."
             raise RunError(problem, file=file)
+    parameters = {name: saved_weights[name] for name, _ in model.named_parameters() if name in saved_weights}
+    _check_finite(parameters, file, lambda tensor: ~tensor.isfinite())
+    for name, tensor in model_weights.items():
         tensor.copy_(saved_weights[name])

@@ -327,7 +327,8 @@ class Trainer:
             raise ValueError("state.json: 'schedule' holds a value that is not a number")
         if self.average and not is_count(state.get("average")):
             raise ValueError("state.json: 'average' is missing or not a count")
-        name = find_non_finite({name: t for name, t in snapshot.tensors.items() if name.startswith("model.")})
+        names = [f"model.{name}" for name, _ in self.model.named_parameters()]
+        name = find_non_finite({name: snapshot.tensors[name] for name in names if name in snapshot.tensors})
         if name is not None:
             raise ValueError(f"{name} holds infinite numbers or nan")
 

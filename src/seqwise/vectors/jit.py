@@ -2,6 +2,7 @@
 
 Compiled code is cached on disk, in a folder named after a digest of all sources in `vectors`: numba checks only the
 file in which a function is defined and does not notice a change in a function that it inlines from another module.
+Each file of the cache has a digest: a damaged one is compiled again, where numba would fail or execute it.
 
 numba's automatic vectorisation depends on what LLVM can prove about loops and pointers; with SIMD values the loops are
 vectorised explicitly, and LLVM maps them to the vector registers of the machine. Rows are float32, padded to a multiple
@@ -12,7 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +23,10 @@ import numpy as np
 from llvmlite import ir
 from numba import config as numba_config
 from numba import njit, types
+from numba.core.caching import IndexDataCacheFile
 from numba.extending import intrinsic, models, register_model
 
+from seqwise.digests import DIGEST_BYTES, compute_digest
 from seqwise.environment import get_cache_folder
 
 LANES = 16  # floats in one SIMD value
@@ -51,11 +56,43 @@ def cached_njit(function: Callable | None = None, fastmath: bool = False) -> Any
     previous_folder = config.CACHE_DIR  # restored below for other users of numba in this process
     try:
         config.CACHE_DIR = str(get_cache_folder() / "numba" / _SOURCES_DIGEST)
-        return njit(cache=True, **options)(function)
+        compiled = njit(cache=True, **options)(function)
+        compiled._cache._cache_file.__class__ = _CheckedCacheFile
+        return compiled
     except (RuntimeError, OSError):  # the folder cannot be written
         return njit(**options)(function)
     finally:
         config.CACHE_DIR = previous_folder
+
+
+class _CheckedCacheFile(IndexDataCacheFile):
+    """numba's files of one function, an index and the compiled code, each with a digest at its end.
+
+    numba stops reading before the digest. A damaged file counts as missing, so the function is compiled again.
+    """
+
+    @contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[io.BytesIO]:
+        with super()._open_for_write(filepath) as file:
+            buffer = io.BytesIO()
+            yield buffer
+            file.write(buffer.getvalue() + compute_digest(buffer.getvalue()).encode())
+
+    def _load_index(self) -> dict[Any, str]:
+        return super()._load_index() if _is_intact(Path(self._index_path)) else {}
+
+    def _load_data(self, name: str) -> Any:
+        if not _is_intact(Path(self._data_path(name))):
+            raise FileNotFoundError(name)
+        return super()._load_data(name)
+
+
+def _is_intact(path: Path) -> bool:
+    if not path.exists():
+        return False
+    content = path.read_bytes()
+    size = len(content) - 2 * DIGEST_BYTES
+    return size > 0 and compute_digest(content[:size]).encode() == content[size:]
 
 
 def pad_width(width: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -126,6 +127,21 @@ def test_a_family_that_cannot_be_trained_does_not_keep_the_others_from_being_mea
 
     prepare = {"gru": fail, "rnn": lambda: FakeMeasurement("rnn", [1] * 9, [])}
     assert list(measure_speeds(prepare, 0.0, lambda share: None)) == ["rnn"]
+
+
+@pytest.mark.parametrize("damage", [("0.01", "0.02"), ("0.01", "-1"), ("0.01", '"fast"'), ("0.01", "Infinity")])
+@pytest.mark.parametrize("has_digest", [True, False])
+def test_a_damaged_speed_is_measured_again(damage, has_digest: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path))
+    settings = ResolvedSettings(task="language", model="gru")
+    keep_fastest(SpeedResult(0.01, 64, 0.1), settings, "data")
+    file = tmp_path / speed_module.SPEEDS_FILE
+    content = file.read_text().replace(*damage)
+    file.write_text(content if has_digest else re.sub(r',\s*"blake2b".*', "", content))
+    busy = SpeedResult(0.03, 64, 0.3)
+    is_plausible = not has_digest and damage[1] == "0.02"  # a file of an earlier version
+    expected = SpeedResult(0.02, 64, 0.1) if is_plausible else busy
+    assert keep_fastest(busy, settings, "data") == expected
 
 
 def test_the_fastest_speed_of_a_machine_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
