@@ -31,7 +31,7 @@ from seqwise.config import Settings
 from seqwise.errors import SaveError, UsageError
 from seqwise.families import get_family
 from seqwise.tasks.task import Task
-from seqwise.training.distribution import check_process_count
+from seqwise.training.launcher import check_process_count
 from seqwise.training.run import find_free_folder
 from seqwise.training.training_run import (
     build_defaults_context,
