@@ -95,6 +95,10 @@ class DataSettings(Section):
     """Maximum tokens per update, padding included: a batch of long examples has fewer examples."""
     on_empty: Literal["stop", "drop"] = "stop"
     """An example in which a field is empty: stop with an error, or drop the example and count it."""
+    max_text_mb: int = Field(10, ge=1)
+    """Maximum size in MB of one text, line or row of a table; an image may be ten times as large. More is an error."""
+    max_expansion: int = Field(200, ge=1)
+    """Maximum ratio of the size of data to that of its compressed file; above 16 MB, more is an error."""
 
     @field_validator("encoding")
     @classmethod

@@ -15,6 +15,7 @@ from pathlib import Path
 
 MAX_ERRORS = 10  # listed in one message
 MAX_LINE, MAX_TEXT = 2_000, 20_000  # characters of a line of a message, and of all its lines; data may have millions
+MAX_COLLECTED_ERRORS = 1_000  # after which reading stops: a large file could have millions
 in_command: ContextVar[bool] = ContextVar("in_command", default=False)  # a command is running: errors name flags
 
 
@@ -169,6 +170,20 @@ def capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+class Locations:
+    """Where something was found: the first location, and the number of all, which may be millions."""
+
+    def __init__(self) -> None:
+        self.first, self.count = "", 0
+
+    def add(self, location: str, count: int = 1) -> None:
+        """Adds a location, or several of which this is the first."""
+        self.first, self.count = self.first if self.count else location, self.count + count
+
+    def __len__(self) -> int:
+        return self.count
+
+
 @dataclass
 class Findings:
     """Errors, warnings and notes collected while data is read, so that a user sees many mistakes at once.
@@ -178,29 +193,31 @@ class Findings:
     """
 
     errors: list[DataError] = field(default_factory=list)
-    warnings: dict[str, list[str]] = field(default_factory=dict)  # kind of warning → each location
-    notes: dict[str, list[str]] = field(default_factory=dict)  # kind of note → each location
+    warnings: dict[str, Locations] = field(default_factory=dict)  # by kind of warning
+    notes: dict[str, Locations] = field(default_factory=dict)  # by kind of note
 
     def error(
         self, problem: str, *, fix: str = "", file: str | Path | None = None, line: int | None = None, repair: str = ""
     ) -> None:
         """Adds an error that must be fixed before training. `repair` is the old name of `fix`, until version 0.3."""
         self.errors.append(DataError(problem, fix=fix or repair, file=file, line=line))
+        if len(self.errors) >= MAX_COLLECTED_ERRORS:
+            self.raise_errors()
 
     def warn(self, kind: str, file: str | Path | None = None, line: int | None = None) -> None:
         """Adds a warning. `kind` is a plural and says how it is handled: "empty texts, which are dropped"."""
-        self.warnings.setdefault(kind, []).append(format_location(file, line))
+        self.warnings.setdefault(kind, Locations()).add(format_location(file, line))
 
     def note(self, kind: str, file: str | Path | None = None, line: int | None = None) -> None:
         """Adds a note about correct data. `kind` is a plural: "blank lines, which are skipped"."""
-        self.notes.setdefault(kind, []).append(format_location(file, line))
+        self.notes.setdefault(kind, Locations()).add(format_location(file, line))
 
     def extend(self, other: Findings) -> None:
         """Adds the findings of other data."""
         self.errors += other.errors
         for messages, others in ((self.warnings, other.warnings), (self.notes, other.notes)):
             for kind, locations in others.items():
-                messages.setdefault(kind, []).extend(locations)
+                messages.setdefault(kind, Locations()).add(locations.first, locations.count)
 
     def warning_messages(self) -> list[str]:
         """Returns a sentence for each kind of warning, with its number and first location."""
@@ -221,9 +238,9 @@ def format_location(file: str | Path | None, line: int | None = None) -> str:
     return "" if file is None else f"{file}:{line}" if line else f"{file}"
 
 
-def _count_locations(kind: str, locations: list[str]) -> str:
+def _count_locations(kind: str, locations: Locations) -> str:
     first = "first: " if len(locations) > 1 else ""
-    return pluralize(len(locations), kind) + (f" ({first}{locations[0]})." if locations[0] else ".")
+    return pluralize(len(locations), kind) + (f" ({first}{locations.first})." if locations.first else ".")
 
 
 def combine_errors(errors: Sequence[DataError]) -> DataError:
@@ -242,7 +259,8 @@ def combine_errors(errors: Sequence[DataError]) -> DataError:
     if is_numbered:
         lines = [f"{number}. {line}" for number, line in enumerate(lines, start=1)]
     if len(errors) > MAX_ERRORS:
-        lines.append(f"… and {len(errors) - MAX_ERRORS:,} more.")
+        stopped = "; reading stopped there" if len(errors) == MAX_COLLECTED_ERRORS else ""
+        lines.append(f"… and {len(errors) - MAX_ERRORS:,} more{stopped}.")
     fix_lines = [
         fix if len(numbers) == len(listed) else f"For {', '.join(map(str, numbers))}: {fix}"
         for fix, numbers in fixes.items()

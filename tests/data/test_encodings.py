@@ -11,7 +11,7 @@ import pytest
 from seqwise.config import Settings, parse_settings
 from seqwise.data.corpus.sources import open_corpus
 from seqwise.data.encodings import decode_head, decode_text
-from seqwise.data.tables import read_text
+from seqwise.data.text_lines import read_text
 from seqwise.errors import DataError, Findings, UsageError
 
 GERMAN = "Die Straße über den Fluß ist schön.\n" * 40

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ def write_and_read_table(
     path, findings = folder / name, Findings()
     data = content if isinstance(content, bytes) else content.encode()
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    return read_table(path, NAMES, findings, split_commas(columns)), findings
+    table = read_table(path, NAMES, findings, split_commas(columns))
+    return replace(table, rows=list(table.rows)), findings
 
 
 def read_rows(folder: Path, name: str, content: str | bytes, columns: str | None = None) -> list[tuple[str, str, int]]:

@@ -6,10 +6,14 @@ import os
 import shlex
 import stat
 import sys
+import tempfile
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from seqwise.cli import console
 from seqwise.errors import DataError, Findings, UsageError
+
+MAX_INPUT_CHARACTERS = 100_000_000  # of a file or pipe, whose lines are in memory at once
 
 
 def get_piped_input() -> str | None:
@@ -32,13 +36,13 @@ def read_text(argument: str, command: str = "") -> str:
 
     `command` reads a text from a pipe; it is part of the error about an argument that looks like a path.
     """
-    from seqwise.data.reading import open_binary
-
     if argument == "-":
-        return _decode(sys.stdin.buffer.read(), Path("standard input"))
+        return _read_pipe()
     if os.path.isfile(argument):
+        from seqwise.data.opening import open_binary
+
         with open_binary(Path(argument)) as file:
-            return _decode(file.read(), Path(argument))
+            return _decode(file, Path(argument))
     _reject_path(argument, f"If it is the text itself: echo {shlex.quote(argument)} | {command}" if command else "")
     # Python represents bytes of an argument that are not UTF-8 as lone surrogates.
     if any("\ud800" <= character <= "\udfff" for character in argument):
@@ -46,15 +50,28 @@ def read_text(argument: str, command: str = "") -> str:
     return argument
 
 
-def _decode(data: bytes, path: Path) -> str:
-    from seqwise.data.encodings import decode_text, note_encoding
+def _read_pipe() -> str:
+    """Returns the text of standard input, which may be a pipe that never ends."""
+    from seqwise.data.opening import copy_stream
 
-    text, encoding = decode_text(data, path)
+    path = Path("standard input")
+    with tempfile.TemporaryFile() as copy:
+        copy_stream(sys.stdin.buffer, cast(BinaryIO, copy), path)
+        return _decode(cast(BinaryIO, copy), path)
+
+
+def _decode(file: BinaryIO, path: Path) -> str:
+    from seqwise.data.text_lines import decode_file
+
     findings = Findings()
-    note_encoding(findings, path, encoding)
-    for note in findings.note_messages():
-        console.log(f"note: {note}")
-    return text.replace("\r\n", "\n")
+    with decode_file(file, path, findings, newline="") as text:
+        for note in findings.note_messages():
+            console.log(f"note: {note}")
+        content = text.read(MAX_INPUT_CHARACTERS + 1)
+    if len(content) > MAX_INPUT_CHARACTERS:
+        problem = f"the input has more than {MAX_INPUT_CHARACTERS // 1_000_000:,} million characters."
+        raise DataError(problem, fix="Divide it into several files, and give one at a time.", file=path)
+    return content.replace("\r\n", "\n")
 
 
 def _reject_path(argument: str, fix: str) -> None:

@@ -9,39 +9,56 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
+from typing import TextIO
 
 from seqwise.data.json_objects import BLANK_LINES
+from seqwise.data.limits import MB, build_size_error, get_limits, iterate_lines
 from seqwise.data.reading import get_format_suffix
 from seqwise.errors import Findings
 
-csv.field_size_limit(1 << 30)  # a field may be a whole document
+csv.field_size_limit(1 << 30)  # a field may be a whole document; `_parse_csv` has the limit
 SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 MIN_CONSISTENCY = 0.9  # share of the first rows with equally many fields, for a separator that the suffix does not name
-SAMPLE_ROWS = 100  # from which the separator is detected
+SAMPLE_ROWS, SAMPLE_CHARACTERS = 100, 1 << 20  # from which the separator is detected
 QUOTE_FIX = 'A text that contains the separator must be quoted: "one{separator} two"{separator}label'
+LARGE_RECORD = "the row that starts here"
 OPEN_QUOTE_FIX = 'Close the quote, or double a quote that is part of the text: ""'
 TAB_FIX = "Fields are separated by one tab each; remove tabs inside a text."
 DECIMAL_COMMA = re.compile(r"^(\s*[-+]?\d+),(\d+\s*)$")
 
 
 def parse_text(
-    text: str, path: Path, findings: Findings, ragged_row_fix: str = "", decimal_commas: bool = False
+    file: TextIO, path: Path, findings: Findings, ragged_row_fix: str = "", decimal_commas: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
     """Yields the records of the text of a table, whose separator is detected.
 
     With `decimal_commas`, numbers such as 1,5 get a decimal point where semicolons separate the fields, as
     spreadsheets write them in many countries.
     """
-    text = text.rstrip("\n")
-    separator = detect_separator(text, path, findings)
+    lines = iterate_lines(file.readline, path)
+    first_lines: list[tuple[int, str]] = []  # from which the separator is detected
+    num_characters = 0
+    for line, text in lines:
+        first_lines.append((line, text))
+        num_characters += len(text) + 1
+        if num_characters > SAMPLE_CHARACTERS:
+            break
+    separator = detect_separator("\n".join(text for _, text in first_lines), path, findings)
     fix = ragged_row_fix or (TAB_FIX if separator == "\t" else QUOTE_FIX.format(separator=separator))
-    for line, fields in parse_records(text, separator, path, findings, fix):
+    for line, fields in parse_records(chain(_drain(first_lines), lines), separator, path, findings, fix):
         if decimal_commas and separator == ";":
             fields = [DECIMAL_COMMA.sub(r"\1.\2", field) for field in fields]
         yield line, fields
+
+
+def _drain(items: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yields the items, which are removed."""
+    items.reverse()
+    while items:
+        yield items.pop()
 
 
 def detect_separator(text: str, path: Path, findings: Findings | None = None) -> str:
@@ -60,7 +77,7 @@ def detect_separator(text: str, path: Path, findings: Findings | None = None) ->
 
 def _measure_consistency(text: str, separator: str) -> float:
     """Returns the share of the first rows that have as many fields as the first, if that has several; else 0."""
-    reader = csv.reader(io.StringIO(text[: 1 << 20], newline=""), delimiter=separator)
+    reader = csv.reader(io.StringIO(text[:SAMPLE_CHARACTERS], newline=""), delimiter=separator)
     try:
         counts = [len(fields) for fields in islice(reader, SAMPLE_ROWS) if "".join(fields).strip()]
     except csv.Error:
@@ -69,24 +86,29 @@ def _measure_consistency(text: str, separator: str) -> float:
 
 
 def parse_records(
-    text: str, separator: str, path: Path, findings: Findings, ragged_row_fix: str
+    lines: Iterable[tuple[int, str]], separator: str, path: Path, findings: Findings, ragged_row_fix: str
 ) -> Iterator[tuple[int, list[str]]]:
     """Yields (line number, fields) of each record that has as many fields as the first; others are errors.
 
     Tab-separated files have no quotes, unless they are called `.csv`.
     """
     if separator != "\t" or get_format_suffix(path) == ".csv":
-        records = _parse_csv(text, separator, path, findings)
+        records = _parse_csv(lines, separator, path, findings)
     else:
-        records = ((line, content.split("\t")) for line, content in enumerate(text.split("\n"), start=1))
-    first_line = num_fields = 0
+        records = ((line, content.split("\t")) for line, content in lines)
+    first_line = num_fields = num_blank = 0
     for line, fields in records:
         if len(fields) <= 1 and not "".join(fields).strip():
-            if text.strip():
+            num_blank += 1  # blank lines before the first record are noted once there is one
+            if first_line:
                 findings.note(BLANK_LINES, path, line)
+            elif num_blank == 1:
+                first_blank = line
             continue
         if not first_line:
             first_line, num_fields = line, len(fields)
+            for index in range(num_blank):
+                findings.note(BLANK_LINES, path, first_blank + index)
         if len(fields) == num_fields:
             yield line, fields
         else:
@@ -94,11 +116,23 @@ def parse_records(
             findings.error(problem, fix=ragged_row_fix, file=path, line=line)
 
 
-def _parse_csv(text: str, separator: str, path: Path, findings: Findings) -> Iterator[tuple[int, list[str]]]:
+def _parse_csv(
+    lines: Iterable[tuple[int, str]], separator: str, path: Path, findings: Findings
+) -> Iterator[tuple[int, list[str]]]:
     """Yields the records of a CSV file; reading continues after a malformed one."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    max_characters, num_characters = get_limits().max_text_mb * MB, 0  # of the record that is being read
+
+    def count_characters() -> Iterator[str]:
+        nonlocal num_characters
+        for _, text in lines:
+            num_characters += len(text) + 1
+            if num_characters > max_characters:
+                raise build_size_error(LARGE_RECORD, path, line)
+            yield text + "\n"
+
+    reader = csv.reader(count_characters(), delimiter=separator, strict=True)
     while True:
-        line = reader.line_num + 1
+        line, num_characters = reader.line_num + 1, 0
         try:
             fields = next(reader)
         except StopIteration:

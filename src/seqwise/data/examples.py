@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from seqwise.config import HELD_OUT_FRACTION
+from seqwise.data.opening import blame_file
 from seqwise.data.reading import get_format_suffix, list_data, name_file_type
 from seqwise.data.shuffle import permute_indices
 from seqwise.errors import DataError, Findings, pluralize, suggest
@@ -99,8 +100,11 @@ def read_examples(
     for split, paths in files.items():
         for path in paths:
             try:
-                parts[split] += read_file(path, findings)
+                with blame_file(path):
+                    parts[split] += read_file(path, findings)
             except DataError as error:  # the file cannot be read at all: one error among those of the others
+                if error.parts:  # too many
+                    raise
                 findings.errors.append(error)
     findings.raise_errors()
     for split, paths in files.items():

@@ -7,12 +7,9 @@ fix. Positions are bytes of the text, decompressed and in UTF-8.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
-import json
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +26,9 @@ from seqwise.data.encodings import (
     find_encoding,
     sniff_encoding,
 )
+from seqwise.data.json_objects import parse_json
+from seqwise.data.limits import get_limits, read_lines
+from seqwise.data.opening import is_gzip, open_binary, read_error
 from seqwise.environment import get_cache_folder
 from seqwise.errors import DataError, suggest_path
 from seqwise.text.patterns import replace_surrogates
@@ -60,6 +60,7 @@ class Source:
         self.path, self.name = path, str(path)
         self.encoding = encoding or ""  # detected when the file is first opened, unless set
         self.detects_encoding = not encoding
+        self.limits = get_limits()  # which hold whenever the source is read
 
     def documents(self) -> Iterator[Document]:
         """Yields the documents, which are read again at each call."""
@@ -72,8 +73,8 @@ class Source:
         except InvalidUtf8Error as error:
             if not self.detects_encoding:
                 raise
-            with open_binary(self.path) as file:
-                self.encoding = find_encoding(_read_blocks(file, None), error)
+            with open_binary(self.path, self.limits) as file:
+                self.encoding = find_encoding(read_blocks(file), error)
             return self._summarize(progress)
 
     def _summarize(self, progress: Callable[[int], None]) -> SourceSummary:
@@ -88,7 +89,7 @@ class Source:
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
         """Opens the file as a stream of UTF-8."""
-        with open_binary(self.path) as file:
+        with open_binary(self.path, self.limits) as file:
             if not self.encoding:
                 self.encoding = sniff_encoding(file.peek(HEAD_BYTES)[:HEAD_BYTES])  # type: ignore[attr-defined]
             if self.encoding == UTF8:
@@ -129,7 +130,7 @@ class TextFile(Source):
             if file.seekable():
                 file.seek(target)
             else:  # converted while it is read
-                for _ in _read_blocks(file, target):
+                for _ in read_blocks(file, target):
                     pass
             data = file.read(min(max_distance, 1 << 20))
         for separator in (b"\n", b" "):
@@ -140,21 +141,9 @@ class TextFile(Source):
 
     def _read_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[bytes, int, int]]:
         """Yields (bytes, their offset, line number) of chunks of valid UTF-8."""
-        offset, line, rest = start, 1, b""
         with self.open() as file:
-            if start:
-                line += sum(block.count(b"\n") for block in _read_blocks(file, start))
-            for block in _read_blocks(file, None if stop is None else stop - start):
-                rest += block
-                end = _find_chunk_end(rest)
-                if end:
-                    check_utf8(rest[:end], offset, line, self.path)
-                    yield rest[:end], offset, line
-                    line += rest.count(b"\n", 0, end)
-                    offset, rest = offset + end, rest[end:]
-        if rest:
-            check_utf8(rest, offset, line, self.path)
-            yield rest, offset, line
+            line = 1 + sum(block.count(b"\n") for block in read_blocks(file, start))
+            yield from read_checked_chunks(file, self.path, start, stop, line)
 
 
 class JsonLines(Source):
@@ -164,7 +153,7 @@ class JsonLines(Source):
         """Yields every document that is not blank."""
         offset = 0
         with self.open() as file:
-            for line, data in enumerate(file, start=1):
+            for line, data in enumerate(read_lines(file, self.path, self.limits), start=1):
                 check_utf8(data, offset, line, self.path)
                 text = self._parse_text(data.removeprefix(BOM if not offset else b""), line)
                 offset += len(data)
@@ -176,11 +165,10 @@ class JsonLines(Source):
         if not data.strip():
             return ""
         try:
-            content = json.loads(data)
+            content = parse_json(data.decode())
         except ValueError as error:
-            problem = f"not valid JSON: {getattr(error, 'msg', error)}."
             fix = 'Each line must be one object: {"text": "…"}'
-            raise DataError(problem, fix=fix, file=self.path, line=line) from None
+            raise DataError(f"not valid JSON: {error}.", fix=fix, file=self.path, line=line) from None
         text = content.get("text") if isinstance(content, dict) else None
         if isinstance(text, list) and all(isinstance(each, str) for each in text):
             text = " ".join(text)
@@ -191,7 +179,7 @@ class JsonLines(Source):
 
 def missing_text_error(content: object, path: Path, line: int) -> DataError:
     """Returns the `DataError` for a JSON value or a row without a text."""
-    found = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
+    found = ", ".join(map(str, content))[:200] if isinstance(content, dict) else type(content).__name__
     problem = f"expected an object with a string under `text`, found {found or 'an empty object'}."
     return DataError(problem, fix='Rename the field that holds the text: {"text": "…"}', file=path, line=line)
 
@@ -214,11 +202,6 @@ def name_file_type(path: Path) -> str:
     """Returns what kind of files have the suffix of a path, as the subject of a sentence."""
     suffix = get_format_suffix(path)
     return f"{FILE_TYPES[suffix]} ({suffix})" if suffix in FILE_TYPES else f"files ending in {suffix or 'nothing'!r}"
-
-
-def is_gzip(path: Path) -> bool:
-    """Returns whether a file is compressed, by its suffix."""
-    return path.suffix.lower() == ".gz"
 
 
 def get_format_suffix(path: Path) -> str:
@@ -263,27 +246,28 @@ def missing_file_error(path: Path) -> DataError:
     return DataError("there is no such file or folder.", fix=hint or "Check the path.", file=path)
 
 
-@contextmanager
-def open_binary(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file for reading, unpacking gzip. Errors inside the block are raised as a `DataError` about the file."""
-    try:
-        with cast(BinaryIO, gzip.open(path, "rb")) if is_gzip(path) else path.open("rb") as file:
-            yield file
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        cause = "it ends too early" if isinstance(error, EOFError) else str(error)
-        fix = f"Copy or download it again; `gzip -t {path}` checks it."
-        raise DataError(f"the gzip file is damaged: {cause}.", fix=fix, file=path) from None
-    except OSError as error:
-        raise read_error(error, path) from None
+def read_checked_chunks(
+    file: BinaryIO, path: Path, start: int = 0, stop: int | None = None, line: int = 1
+) -> Iterator[tuple[bytes, int, int]]:
+    """Yields (bytes, their offset, line number) of chunks of valid UTF-8 from the position of the file on.
+
+    They end at line breaks where there are any. `start` is the offset of that position, `line` its line.
+    """
+    offset, rest = start, b""
+    for block in read_blocks(file, None if stop is None else stop - start):
+        rest += block
+        end = _find_chunk_end(rest)
+        if end:
+            check_utf8(rest[:end], offset, line, path)
+            yield rest[:end], offset, line
+            line += rest.count(b"\n", 0, end)
+            offset, rest = offset + end, rest[end:]
+    if rest:
+        check_utf8(rest, offset, line, path)
+        yield rest, offset, line
 
 
-def read_error(error: OSError, path: str | Path) -> DataError:
-    """Returns the `DataError` for a file that the system cannot read."""
-    problem = f"cannot be read: {error.strerror or error}."
-    return DataError(problem, fix="Check the path and its permissions.", file=path)
-
-
-def _read_blocks(file: BinaryIO, count: int | None) -> Iterator[bytes]:
+def read_blocks(file: BinaryIO, count: int | None = None) -> Iterator[bytes]:
     """Yields the next `count` bytes (all if None) in blocks of CHUNK_BYTES."""
     while count is None or count > 0:
         block = file.read(CHUNK_BYTES if count is None else min(CHUNK_BYTES, count))

@@ -1,22 +1,32 @@
 """Reads `.parquet` and `.xlsx`, plain or gzip, through the libraries of the extra `tables`.
 
-They are imported when such a file is read. The module does not know what the columns mean.
+They are imported when such a file is read, row by row. The module does not know what the columns mean.
 """
 
 from __future__ import annotations
 
 import datetime
-import io
-from collections.abc import Iterable, Iterator
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
-from seqwise.data.reading import get_format_suffix, open_binary
+from seqwise.data.limits import MB, build_size_error, check_expansion, get_limits
+from seqwise.data.opening import BLOCK_BYTES, is_gzip, open_binary
+from seqwise.data.reading import get_format_suffix
 from seqwise.errors import DataError, Findings, UsageError
 
 PARQUET, EXCEL = ".parquet", ".xlsx"
 SUFFIXES = (PARQUET, EXCEL)
+MAX_BATCH_ROWS, MAX_BATCH_BYTES = 1024, 16 * MB  # of a Parquet file that are in memory at a time
+MAX_DICTIONARY_BYTES = 64 * MB  # of a column whose texts are kept once; large texts hardly repeat
+MAX_SHEET_ROWS, MAX_SHEET_COLUMNS = 1 << 20, 1 << 14  # of Excel
+SAMPLE_ROWS = 100  # from which the width of a sheet is determined
 DAMAGED_FIX = "Copy or save it again."
 
 
@@ -29,17 +39,101 @@ def import_extra(module: str, extra: str, purpose: str) -> Any:
         raise UsageError(problem, fix=f"Install it: pip install 'seqwise[{extra}]'") from None
 
 
-def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (row number from 1, values by column) of a Parquet file."""
-    parquet = import_extra("pyarrow.parquet", "tables", "reading .parquet")
+@contextmanager
+def _open_seekable(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file that is read at many positions: a compressed one is unpacked into a temporary file first."""
     with open_binary(path) as file:
-        data = file.read()
-    try:
-        batches = parquet.ParquetFile(io.BytesIO(data)).iter_batches()
-        yield from enumerate((values for batch in batches for values in batch.to_pylist()), start=1)
-    except (OSError, ValueError) as error:  # pyarrow's errors are subclasses of these
-        reason = str(error).partition(". ")[0].rstrip(".")
-        raise DataError(f"the Parquet file is damaged: {reason}.", fix=DAMAGED_FIX, file=path) from None
+        if not is_gzip(path):
+            yield file
+            return
+        with tempfile.TemporaryFile() as copy:
+            shutil.copyfileobj(file, copy, BLOCK_BYTES)
+            copy.seek(0)
+            yield cast(BinaryIO, copy)
+
+
+def read_objects(path: Path, names: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (row number from 1, values by column) of a Parquet file, of which a few rows are in memory at a time.
+
+    Only the columns `names` are read, if the file has all of them. A page, which is mostly 1 MB, is read as a whole.
+    """
+    parquet = import_extra("pyarrow.parquet", "tables", "reading .parquet")
+    with _open_seekable(path) as file:
+        try:
+            plain = parquet.ParquetFile(file)
+            columns = [plain.schema.column(index) for index in range(len(plain.schema))]
+            # Read as a dictionary, a repeated text is in memory once, however many rows have it.
+            texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+            reader = parquet.ParquetFile(
+                file,
+                metadata=plain.metadata,
+                read_dictionary=[
+                    name for name in texts if _measure_column(plain.metadata, name) < MAX_DICTIONARY_BYTES
+                ],
+                buffer_size=BLOCK_BYTES,
+                pre_buffer=False,
+            )
+            schema = plain.schema_arrow
+            if names and set(names) <= set(schema.names):
+                schema = import_module("pyarrow").schema([schema.field(name) for name in dict.fromkeys(names)])
+            max_length = max((column.length or 0 for column in columns), default=0)
+            parts = (part.cast(schema) for part in _read_batches(reader, schema.names, max_length, path))
+            yield from enumerate((values for part in parts for values in part.to_pylist()), start=1)
+        except (OSError, ValueError) as error:  # pyarrow's errors are subclasses of these
+            reason = str(error).partition(". ")[0].rstrip(".")
+            raise DataError(f"the Parquet file is damaged: {reason}.", fix=DAMAGED_FIX, file=path) from None
+
+
+def _measure_column(metadata: Any, name: str) -> int:
+    """Returns the bytes of the largest part of a column, decompressed but encoded."""
+    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+    parts = (group.column(index) for group in groups for index in range(group.num_columns))
+    return max((part.total_uncompressed_size for part in parts if part.path_in_schema == name), default=0)
+
+
+def _read_batches(reader: Any, names: Sequence[str], max_length: int, path: Path) -> Iterator[Any]:
+    """Yields batches of rows with some columns, checking the size of each row and the expansion of the file.
+
+    `max_length` is that of the columns with values of a fixed length.
+    """
+    limits, file_bytes, row_number, num_bytes = get_limits(), path.stat().st_size, 1, 0
+    groups = [reader.metadata.row_group(index) for index in range(reader.metadata.num_row_groups)]
+    check_expansion(sum(group.total_byte_size for group in groups), file_bytes, path)
+    for index, group in enumerate(groups):
+        num_values = max((group.column(column).num_values for column in range(group.num_columns)), default=0)
+        row_bytes = max(group.total_byte_size, 8 * num_values) // max(group.num_rows, 1) + max_length + 1
+        batch_size = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_BYTES // row_bytes))
+        for batch in reader.iter_batches(batch_size, [index], list(names)):
+            for part, size in _divide(batch):
+                if part.num_rows == 1 and size > limits.max_text_mb * MB:
+                    raise build_size_error(f"row {row_number:,}", path)
+                row_number, num_bytes = row_number + part.num_rows, num_bytes + size
+                check_expansion(num_bytes, file_bytes, path)
+                yield part
+
+
+def _divide(batch: Any) -> Iterator[tuple[Any, int]]:
+    """Yields parts of a batch with their size; only single rows are larger than MAX_BATCH_BYTES."""
+    size = sum(map(_measure, batch.columns))
+    if size <= MAX_BATCH_BYTES or batch.num_rows < 2:
+        yield batch, size
+        return
+    half = batch.num_rows // 2
+    yield from _divide(batch.slice(0, half))
+    yield from _divide(batch.slice(half))
+
+
+def _measure(array: Any) -> int:
+    """Returns the bytes of the values of an Arrow array, in which a text of a dictionary counts wherever it occurs."""
+    compute, types = import_module("pyarrow.compute"), import_module("pyarrow.types")
+    if types.is_dictionary(array.type):
+        lengths = compute.binary_length(array.dictionary)
+        return int(compute.sum(compute.take(lengths, array.indices)).as_py() or 0) + 8 * len(array)
+    if types.is_list(array.type) or types.is_large_list(array.type):
+        return _measure(array.flatten()) + 8 * len(array)
+    if types.is_struct(array.type):
+        return sum(map(_measure, array.flatten()))
+    return int(array.nbytes)
 
 
 def read_records(path: Path, findings: Findings) -> Iterator[tuple[int, list[str]]]:
@@ -50,9 +144,15 @@ def read_records(path: Path, findings: Findings) -> Iterator[tuple[int, list[str
     if get_format_suffix(path) == PARQUET:
         yield from format_objects(read_objects(path))
         return
-    for row_number, cells in enumerate(_read_sheet(path, findings), start=1):
-        if any(cell is not None for cell in cells):
-            yield row_number, [format_cell(cell) for cell in cells]
+    rows = _read_sheet(path, findings)
+    first_rows = list(islice(rows, SAMPLE_ROWS))
+    width = max((len(cells) for _, cells in first_rows), default=0)
+    for row_number, cells in chain(first_rows, rows):
+        if len(cells) > width:
+            findings.warn(
+                "rows with cells after the last column of the first rows, which are not read", path, row_number
+            )
+        yield row_number, [format_cell(cell) for cell in (*cells[:width], *[None] * (width - len(cells)))]
 
 
 def format_objects(objects: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, list[str]]]:
@@ -67,21 +167,35 @@ def format_objects(objects: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, li
         yield row_number, [format_cell(values.get(name)) for name in header]
 
 
-def _read_sheet(path: Path, findings: Findings) -> list[tuple[Any, ...]]:
-    """Returns the rows of the first sheet of a workbook, all as wide as the last column with a value."""
+def _read_sheet(path: Path, findings: Findings) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Yields (row number, cells up to the last with a value) of the first sheet of a workbook, without empty rows."""
     openpyxl = import_extra("openpyxl", "tables", "reading .xlsx")
-    with open_binary(path) as file:
-        data = file.read()
-    try:
-        workbook = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
-        first, *others = workbook.worksheets
-        rows = list(first.iter_rows(values_only=True))
-    except Exception as error:  # of zipfile, the XML parser or openpyxl: KeyError, BadZipFile, ParseError …
-        raise DataError(f"the Excel file is damaged: {error}.", fix=DAMAGED_FIX, file=path) from None
-    if others:
-        findings.warn(f"workbooks with several sheets, of which only the first is read ({first.title!r})", path)
-    width = max((index for row in rows for index, cell in enumerate(row, start=1) if cell is not None), default=0)
-    return [(*row[:width], *[None] * (width - len(row))) for row in rows]
+    with _open_seekable(path) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                check_expansion(sum(info.file_size for info in archive.infolist()), path.stat().st_size, path)
+            workbook = openpyxl.load_workbook(file, read_only=True, data_only=True)
+            first, *others = workbook.worksheets
+            if others:
+                warning = f"workbooks with several sheets, of which only the first is read ({first.title!r})"
+                findings.warn(warning, path)
+            empty_row = None
+            max_columns = min(first.max_column or MAX_SHEET_COLUMNS, MAX_SHEET_COLUMNS)
+            for row_number, cells in enumerate(first.iter_rows(max_col=max_columns, values_only=True), start=1):
+                if row_number > MAX_SHEET_ROWS:
+                    problem = f"the sheet has more than {MAX_SHEET_ROWS:,} rows, which no workbook can have."
+                    raise DataError(problem, fix=DAMAGED_FIX, file=path, line=row_number)
+                if cells is empty_row:  # one object for all rows that the file leaves out
+                    continue
+                width = max((index for index, cell in enumerate(cells, start=1) if cell is not None), default=0)
+                if width:
+                    yield row_number, cells[:width]
+                else:
+                    empty_row = cells
+        except DataError:
+            raise
+        except Exception as error:  # of zipfile, the XML parser or openpyxl: KeyError, BadZipFile, ParseError …
+            raise DataError(f"the Excel file is damaged: {error}.", fix=DAMAGED_FIX, file=path) from None
 
 
 def format_cell(value: Any) -> str:

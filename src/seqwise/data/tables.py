@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -18,19 +19,20 @@ from typing import Any
 
 from seqwise.data import json_objects, spreadsheets
 from seqwise.data.delimited import OPEN_QUOTE_FIX, SEPARATOR_NAMES, parse_text
-from seqwise.data.encodings import decode_text, note_encoding
-from seqwise.data.reading import get_format_suffix, open_binary
+from seqwise.data.reading import get_format_suffix
+from seqwise.data.text_lines import open_text
 from seqwise.errors import DataError, Findings, MissingColumnError, UsageError, pluralize
 from seqwise.text.patterns import replace_surrogates
 
 OBJECT_SUFFIXES = (".jsonl", ".json", spreadsheets.PARQUET)  # rows are objects: values have types, all have names
 SUFFIXES = (".csv", ".tsv", *OBJECT_SUFFIXES, spreadsheets.EXCEL)
 HEADER_READ_AS_EXAMPLE = "first lines that look like column names are read as examples, since --columns gives numbers"
+MAX_KEYS = 1_000  # of objects that are remembered for messages
 ID_NAME = re.compile(r"(?i:(.*[\W_])?(id|ids|index|nr|no|number|key|uuid|guid)|unnamed: \d+|)|.*[a-z]I[Dd]")
 SINGLE_WORD = re.compile(r"[^\W\d][\w.-]{0,29}")  # such as a column name
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """The fields of a row by the names that the task gives them, and its location."""
 
@@ -41,20 +43,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """All rows of a file."""
+    """The rows of a file, which are read one by one."""
 
-    rows: list[Row]
+    rows: Iterator[Row]
     has_header: bool  # the file names its columns: in its first line, or as keys of objects
-
-
-def read_text(path: Path, findings: Findings | None = None, encoding: str | None = None) -> str:
-    """Returns the whole text of a file with line breaks as \\n; a note in `findings` says if it is not UTF-8."""
-    with open_binary(path) as file:
-        data = file.read()
-    text, encoding = decode_text(data, path, encoding)
-    if findings is not None:
-        note_encoding(findings, path, encoding)
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_header(path: Path, encoding: str | None = None) -> list[str]:
@@ -83,35 +75,46 @@ def read_table(
         expected = f"expected {len(field_names)} ({', '.join(field_names)})"
         raise DataError(f"--columns: {expected}, received {len(columns)}.")
     if get_format_suffix(path) in OBJECT_SUFFIXES:
-        return _read_object_table(path, field_names, findings, columns, encoding)
+        return Table(_read_object_rows(path, field_names, findings, columns, encoding), True)
     num_earlier_errors = len(findings.errors)
     records = read_records(path, findings, encoding)
     first_line, first_record = next(records, (1, None))
     if first_record is None:
         if len(findings.errors) > num_earlier_errors:
-            return Table([], False)
+            return Table(iter(()), False)
         fix = f"Give a file with the columns {', '.join(field_names)}."
         raise DataError("the file is empty.", fix=fix, file=path)
     try:
         indices, has_header = _find_columns(first_record, field_names, columns, path, first_line)
     except DataError:
         # The caller reports this error with those in `findings`: wrong quotes may be its cause, ragged rows are not.
-        for _ in records:
-            pass
+        with suppress(DataError):
+            for _ in records:
+                pass
         errors = findings.errors[num_earlier_errors:]
         findings.errors[num_earlier_errors:] = [error for error in errors if error.fix == OPEN_QUOTE_FIX]
         raise
-    rows = []
-    for line, record in records if has_header else chain([(first_line, first_record)], records):
-        if has_header and record == first_record:
-            problem = f"the header of line {first_line} is repeated."
+    if not has_header:
+        records = chain([(first_line, first_record)], records)
+    rows = _build_rows(records, indices, path, findings, (first_line, first_record) if has_header else None)
+    return Table(_warn_about_header(rows, findings) if columns is not None and not has_header else rows, has_header)
+
+
+def _build_rows(
+    records: Iterator[tuple[int, list[str]]],
+    indices: Mapping[str, int],
+    path: Path,
+    findings: Findings,
+    header: tuple[int, list[str]] | None,
+) -> Iterator[Row]:
+    """Yields the row of each record, with the columns `indices`; the header repeated is an error."""
+    for line, record in records:
+        if header is not None and record == header[1]:
+            problem = f"the header of line {header[0]} is repeated."
             fix = "Remove the line; files that are joined keep one header."
             findings.error(problem, fix=fix, file=path, line=line)
         else:
-            rows.append(Row({name: record[index] for name, index in indices.items()}, str(path), line))
-    if columns is not None and not has_header and _is_header(rows):
-        findings.warn(HEADER_READ_AS_EXAMPLE, path, first_line)
-    return Table(rows, has_header)
+            yield Row({name: record[index] for name, index in indices.items()}, str(path), line)
 
 
 def read_records(
@@ -126,20 +129,35 @@ def read_records(
         return spreadsheets.read_records(path, findings)
     if get_format_suffix(path) in OBJECT_SUFFIXES:
         return spreadsheets.format_objects(read_objects(path, findings, encoding))
-    return parse_text(read_text(path, findings, encoding), path, findings, ragged_row_fix, decimal_commas)
+    return _read_delimited(path, findings, encoding, ragged_row_fix, decimal_commas)
 
 
-def _is_header(rows: Sequence[Row]) -> bool:
-    """Returns whether the first row looks like a header.
+def _read_delimited(
+    path: Path, findings: Findings, encoding: str | None, ragged_row_fix: str, decimal_commas: bool
+) -> Iterator[tuple[int, list[str]]]:
+    with open_text(path, findings, encoding) as file:
+        yield from parse_text(file, path, findings, ragged_row_fix, decimal_commas)
+
+
+def _warn_about_header(rows: Iterator[Row], findings: Findings) -> Iterator[Row]:
+    """Yields the rows; adds a warning if the first looks like a header.
 
     Its fields are single words that occur nowhere else in their column, while most other rows are not single words.
     """
-    if len(rows) < 2 or not _has_only_single_words(rows[0]):
-        return False
-    header, others = rows[0], rows[1:]
-    if any(row.values[name].strip() == field.strip() for row in others for name, field in header.values.items()):
-        return False
-    return 2 * sum(map(_has_only_single_words, others)) < len(others)
+    header = next(rows, None)
+    if header is None:
+        return
+    yield header
+    fields = {name: field.strip() for name, field in header.values.items()}
+    is_header, num_others, num_single_words = _has_only_single_words(header), 0, 0
+    for row in rows:
+        if is_header:
+            num_others += 1
+            num_single_words += _has_only_single_words(row)
+            is_header = all(row.values[name].strip() != field for name, field in fields.items())
+        yield row
+    if is_header and 2 * num_single_words < num_others:
+        findings.warn(HEADER_READ_AS_EXAMPLE, header.file, header.line)
 
 
 def _has_only_single_words(row: Row) -> bool:
@@ -218,40 +236,54 @@ def _fix_number_of_columns(header: list[str], field_names: Sequence[str]) -> str
     return f"Each row needs as many fields, separated by {', '.join(SEPARATOR_NAMES.values())}."
 
 
-def read_objects(path: Path, findings: Findings, encoding: str | None = None) -> Iterator[tuple[int, Any]]:
-    """Yields (line number, value) of each JSON value, or (row number, values by column) of each row of Parquet."""
+def read_objects(
+    path: Path, findings: Findings, encoding: str | None = None, names: Sequence[str] = ()
+) -> Iterator[tuple[int, Any]]:
+    """Yields (line number, value) of each JSON value, or (row number, values by column) of each row of Parquet.
+
+    Of Parquet only the columns `names` are read, if there are all of them.
+    """
     if get_format_suffix(path) == spreadsheets.PARQUET:
-        return spreadsheets.read_objects(path)
-    return json_objects.parse_objects(read_text(path, findings, encoding), path, findings)
+        yield from spreadsheets.read_objects(path, names)
+        return
+    with open_text(path, findings, encoding) as file:
+        yield from json_objects.parse_objects(file, path, findings)
 
 
-def _read_object_table(
+def _read_object_rows(
     path: Path, field_names: Sequence[str], findings: Findings, columns: Sequence[str] | None, encoding: str | None
-) -> Table:
-    """Returns the table of a file whose rows are objects. A key that no object has is one error, not one per row."""
+) -> Iterator[Row]:
+    """Yields the rows of a file of objects. A key that no object has is one error, not one per row."""
     keys = dict(zip(field_names, columns or field_names))
     fix = "Each row must be one object: {" + ", ".join(f'"{key}": …' for key in keys.values()) + "}"
-    num_earlier_errors = len(findings.errors)
-    objects = list(read_objects(path, findings, encoding))
-    if not objects and len(findings.errors) == num_earlier_errors:
+    num_earlier_errors, has_objects = len(findings.errors), False
+    found_keys: dict[str, None] = {}
+    incomplete = Findings()  # errors about objects without some key
+    try:
+        for line, values in read_objects(path, findings, encoding, list(keys.values())):
+            has_objects = True
+            if isinstance(values, dict) and len(found_keys) < MAX_KEYS:
+                found_keys |= dict.fromkeys(values)
+            missing = [key for key in keys.values() if not isinstance(values, dict) or key not in values]
+            if not missing:
+                row = {name: _replace_surrogates(values[key]) for name, key in keys.items()}
+                yield Row(row, str(path), line)
+                continue
+            found = ", ".join(map(str, values))[:200] if isinstance(values, dict) else type(values).__name__
+            problem = f"expected {', '.join(missing)}, found {found or 'an empty object'}."
+            incomplete.error(problem, fix=f"{fix}; or name the keys with --columns.", file=path, line=line)
+    except DataError as error:
+        if not error.parts:
+            raise
+    if not has_objects and len(findings.errors) == num_earlier_errors:
         raise DataError("the file is empty.", fix=fix, file=path)
-    found_keys = dict.fromkeys(key for _, values in objects if isinstance(values, dict) for key in values)
     missing = [key for key in keys.values() if key not in found_keys]
     if found_keys and missing and columns is not None:
         raise MissingColumnError.create(missing[0], found_keys, path, None)
     if found_keys and missing:
-        problem = f"there is no column {' or '.join(missing)}; there are {', '.join(found_keys)}."
+        problem = f"there is no column {' or '.join(missing)}; there are {', '.join(found_keys)[:200]}."
         raise DataError(problem, fix=_fix_missing_column(field_names, list(found_keys)), file=path)
-    rows = []
-    for line, values in objects:
-        missing = [key for key in keys.values() if not isinstance(values, dict) or key not in values]
-        if missing:
-            found = ", ".join(map(str, values)) if isinstance(values, dict) else type(values).__name__
-            problem = f"expected {', '.join(missing)}, found {found or 'an empty object'}."
-            findings.error(problem, fix=f"{fix}; or name the keys with --columns.", file=path, line=line)
-            continue
-        rows.append(Row({name: _replace_surrogates(values[key]) for name, key in keys.items()}, str(path), line))
-    return Table(rows, True)
+    findings.extend(incomplete)
 
 
 def join_list(value: Any) -> Any:
@@ -276,14 +308,19 @@ def read_input_column(
     path: Path, field_names: Sequence[str], columns: str | None, encoding: str | None = None
 ) -> list[str]:
     """Returns the column of the first field, which is the input of a model; the other columns may be missing."""
-    findings, names = Findings(), split_commas(columns)
-    try:
-        table = read_table(path, field_names, findings, names, encoding)
-    except DataError:
+
+    def read(field_names: Sequence[str], columns: list[str] | None) -> tuple[list[str], Findings]:
         findings = Findings()
-        table = read_table(path, field_names[:1], findings, names[:1] if names else None, encoding)
+        rows = read_table(path, field_names, findings, columns, encoding).rows
+        return [str(join_list(row.values[field_names[0]])) for row in rows], findings
+
+    names = split_commas(columns)
+    try:
+        texts, findings = read(field_names, names)
+    except DataError:
+        texts, findings = read(field_names[:1], names[:1] if names else None)
     findings.raise_errors()
-    return [str(join_list(row.values[field_names[0]])) for row in table.rows]
+    return texts
 
 
 def split_commas(text: str | None) -> list[str] | None:

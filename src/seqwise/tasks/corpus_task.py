@@ -16,6 +16,7 @@ from seqwise.data.corpus.preparation import prepare_stores
 from seqwise.data.corpus.sources import Corpus, merge_splits, open_corpus, open_unsplit
 from seqwise.data.corpus.store import TokenStore
 from seqwise.data.examples import TooShortError
+from seqwise.data.limits import limited, use_limits
 from seqwise.data.tables import reject_columns
 from seqwise.errors import UsageError, suggest
 from seqwise.metrics.evaluation import BLOCK_TOKENS, Baseline, compute_entropy, exp_or_inf
@@ -55,7 +56,8 @@ class CorpusTask(Task):
         """Reads the text; trains the tokeniser on the training split unless `preprocessor` has one."""
         reject_columns(settings.columns, "It reads plain text, and `text` of .jsonl: leave --columns out.")
         fractions, encoding = (settings.data.valid_fraction, settings.data.test_fraction), settings.data.encoding
-        corpus = open_corpus(data, *fractions, encoding=encoding, progress=get_stage_progress(progress, 0))
+        with use_limits(settings.data):
+            corpus = open_corpus(data, *fractions, encoding=encoding, progress=get_stage_progress(progress, 0))
         for note in corpus.findings.note_messages():
             log(f"note: {note}")
         if preprocessor is None:
@@ -190,6 +192,7 @@ def get_stage_progress(progress: ProgressCallback | None, stage: int) -> Progres
     return lambda done, total: progress(stage * total + done, 3 * total)
 
 
+@limited
 def select_split(
     data: str, settings: ResolvedSettings, split: str | None, training_fingerprint: str
 ) -> tuple[Corpus, str]:

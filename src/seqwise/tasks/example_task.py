@@ -16,6 +16,7 @@ from seqwise.config import Settings
 from seqwise.data.batch import Batch, BucketLoader, spread_indices
 from seqwise.data.examples import Splits, select_evaluation_examples
 from seqwise.data.hub import fetch_if_hub
+from seqwise.data.limits import limited
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import SUFFIXES, read_input_column
 from seqwise.metrics.evaluation import LOWER_IS_BETTER, Baseline, Evaluation, ExampleScores, compute_metric
@@ -230,6 +231,7 @@ class ExampleTask(Task):
         return texts, lambda text: list(cls.predict(bundle, [text], options))
 
     @classmethod
+    @limited
     def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
         """Returns the first of `input_columns` of a table; any other file is read line by line."""
         path = Path(text)

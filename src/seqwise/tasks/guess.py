@@ -7,6 +7,7 @@ columns do not lead to a task. The task itself reads and checks everything.
 from __future__ import annotations
 
 import csv
+import io
 import re
 import shlex
 from collections import Counter
@@ -15,13 +16,15 @@ from itertools import islice
 from pathlib import Path
 from typing import get_args
 
-from seqwise.config import TaskName
+from seqwise.config import DataSettings, TaskName
 from seqwise.data.delimited import detect_separator
 from seqwise.data.encodings import decode_head, decode_text
 from seqwise.data.examples import find_split_files
 from seqwise.data.hub import fetch_if_hub
 from seqwise.data.json_objects import parse_objects
-from seqwise.data.reading import FILE_TYPES, get_format_suffix, list_data, name_file_type, open_binary, read_error
+from seqwise.data.limits import limited
+from seqwise.data.opening import open_binary, read_error
+from seqwise.data.reading import FILE_TYPES, get_format_suffix, list_data, name_file_type
 from seqwise.data.spreadsheets import EXCEL, PARQUET
 from seqwise.data.tables import SUFFIXES, is_id_name, read_objects, read_records, split_commas
 from seqwise.errors import DataError, Findings, MissingColumnError, UsageError, suggest
@@ -57,7 +60,7 @@ SUPPORTED = (
     "images beside captions.csv, gzip of text and tables, and folders of these."
 )
 MAX_LABEL_RATIO = 0.1  # distinct labels per line; a column with more distinct values does not hold labels
-NUMBER = re.compile(r"[-+]?(\d+[.,]?\d*|\.\d+)(e[-+]?\d+)?|nan|[-+]?inf(inity)?", re.IGNORECASE)
+NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|\.\d+)(e[-+]?\d+)?|nan|[-+]?inf(inity)?", re.IGNORECASE)
 SPAN_TAG = re.compile(r"[BIES]-\S+")
 TIMESTAMP = re.compile(
     r"\d{4}([-/.]\d{1,2}([-/.]\d{1,2}([T ]\d{1,2}(:\d{2}){0,2}\S*)?)?)?|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}.*"
@@ -65,10 +68,14 @@ TIMESTAMP = re.compile(
 )
 
 
-def guess_task(data: str, encoding: str | None = None, columns: str | None = None) -> tuple[TaskName, str]:
+@limited
+def guess_task(
+    data: str, encoding: str | None = None, columns: str | None = None, limits: DataSettings | None = None
+) -> tuple[TaskName, str]:
     """Returns the task, and the reason as the end of a sentence.
 
-    `encoding` is that of text, detected unless set; `columns` are those of a table that the user wants to read.
+    `encoding` is that of text, detected unless set; `columns` are those of a table that the user wants to read;
+    `limits` are the settings with the limits of readers.
     """
     if data.startswith("builtin:"):
         name = data.removeprefix("builtin:")
@@ -157,7 +164,7 @@ def _guess_from_objects(path: Path, encoding: str | None, columns: str | None) -
     """Guesses from the keys of the first object."""
     findings = Findings()
     if get_format_suffix(path) == ".jsonl":
-        found = parse_objects("\n".join(_read_lines(path, encoding)), path, findings)
+        found = parse_objects(io.StringIO("\n".join(_read_lines(path, encoding))), path, findings)
     else:
         found = read_objects(path, findings, encoding)
     objects = [content for _, content in islice(found, MAX_ROWS)]

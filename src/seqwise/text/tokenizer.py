@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -33,6 +33,7 @@ from seqwise.text import pipelines
 from seqwise.text.patterns import END, REPLACEMENT, UNKNOWN, join_pieces, join_spaces, join_words, replace_surrogates
 
 FORMAT = 1
+MAX_BATCH_CHARACTERS = 2_000_000  # of texts that are encoded at once
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,17 @@ class EncodedText:
     ids: np.ndarray
     words: int  # strings between whitespace
     unknown: int  # ids of <unk>
+
+
+def _batch_by_size(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yields consecutive texts of some million characters in total: an encoding takes 40 bytes per character."""
+    start = num_characters = 0
+    for index, text in enumerate(texts):
+        num_characters += len(text)
+        if num_characters > MAX_BATCH_CHARACTERS and index > start:
+            yield texts[start:index]
+            start, num_characters = index, len(text)
+    yield texts[start:]
 
 
 class Tokenizer:
@@ -113,10 +125,13 @@ class Tokenizer:
         """Returns the ids of each text, computed on all cores, without offsets."""
         if self.kind == "characters":
             return [self._encode_characters(text) for text in texts]
-        encodings = self._pipeline.encode_batch_fast(
-            [replace_surrogates(text) for text in texts], add_special_tokens=False
-        )
-        return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+        all_ids: list[np.ndarray] = []
+        for batch in _batch_by_size(texts):
+            encodings = self._pipeline.encode_batch_fast(
+                [replace_surrogates(text) for text in batch], add_special_tokens=False
+            )
+            all_ids += [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+        return all_ids
 
     def _encode_characters(self, text: str) -> np.ndarray:
         return self._character_ids[pipelines.get_codepoints(text)]

@@ -139,7 +139,7 @@ def detect_task(settings: Settings, data: str, log: LogFunction = no_log) -> Set
     """Returns a copy of the settings with a task, which is guessed from the data if it is not set."""
     settings = settings.model_copy(deep=True)
     if settings.task is None:
-        settings.task, reason = guess_task(data, settings.data.encoding, settings.columns)
+        settings.task, reason = guess_task(data, settings.data.encoding, settings.columns, settings.data)
         log(f"task: {settings.task}, because {reason}. Choose another with --task.")
     return settings
 

@@ -7,12 +7,10 @@ rare. Neither the text nor the ids are ever in memory as a whole, only the list 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -22,6 +20,7 @@ import numpy as np
 
 from seqwise.callbacks import ProgressCallback
 from seqwise.data.corpus.sources import Corpus
+from seqwise.data.limits import release_memory
 from seqwise.errors import DataError, SaveError
 from seqwise.files import explain_cause
 from seqwise.text.patterns import split_into_chunks
@@ -128,9 +127,7 @@ def encode_corpus(
         problem = f"cannot write the ids of the corpus: {cause}."
         raise SaveError(problem, fix=fix, file=folder or tempfile.gettempdir()) from error
     finally:
-        # Returns free memory to the system, which the C library keeps otherwise: 20 MB after six million words.
-        with suppress(OSError, AttributeError, TypeError):  # a library without such a function
-            ctypes.CDLL(None).malloc_trim(0)
+        release_memory()  # 20 MB after six million words
 
 
 def _number_words(

@@ -17,7 +17,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from seqwise.callbacks import ProgressCallback
-from seqwise.data.reading import BOM, check_utf8, open_binary
+from seqwise.data.encodings import BOM, check_utf8
+from seqwise.data.limits import read_lines
+from seqwise.data.opening import open_binary
 from seqwise.errors import DataError, UsageError
 from seqwise.vectors.keyed import AnalogyMethod, KeyedVectors
 from seqwise.vectors.search import EPSILON, MAX_COSINES, shift_cosines
@@ -185,7 +187,7 @@ def _read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yields (line number, text) of the lines that are neither blank nor a comment."""
     path, offset = Path(path), 0
     with open_binary(path) as file:
-        for line, data in enumerate(file, start=1):
+        for line, data in enumerate(read_lines(file, path), start=1):
             check_utf8(data, offset, line, path)
             text = data.removeprefix(BOM if not offset else b"").decode().strip()
             offset += len(data)

@@ -12,14 +12,12 @@ from image_files import BLUE, RED, make_array, make_image
 from PIL import Image
 
 from seqwise.errors import DataError
+from seqwise.tasks.caption.decode import decode_array, decode_image, load_array
 from seqwise.tasks.caption.images import (
     ImageSet,
     ImageStore,
     choose_image_size,
-    decode_array,
-    decode_image,
     get_natural_sort_key,
-    load_array,
     read_images,
     read_location,
     read_paths,

@@ -27,6 +27,8 @@ from seqwise.data.examples import (
     space_splits_evenly,
 )
 from seqwise.data.hub import fetch_if_hub
+from seqwise.data.limits import iterate_with_limits
+from seqwise.data.opening import is_gzip
 from seqwise.data.reading import (
     Document,
     JsonLines,
@@ -34,7 +36,6 @@ from seqwise.data.reading import (
     SourceSummary,
     TextFile,
     get_format_suffix,
-    is_gzip,
     list_data,
     missing_text_error,
     name_file_type,
@@ -68,7 +69,8 @@ class TextColumn(Source):
     def documents(self) -> Iterator[Document]:
         """Yields every document that is not blank."""
         self.findings = findings = Findings()
-        for line, content in read_objects(self.path, findings, self.encoding or None):
+        objects = read_objects(self.path, findings, self.encoding or None, ["text"])
+        for line, content in iterate_with_limits(self.limits, objects):
             text = join_list(content.get("text")) if isinstance(content, dict) else None
             if not isinstance(text, str):
                 raise missing_text_error(content, self.path, line)
@@ -166,7 +168,7 @@ class Corpus:
     findings: Findings = field(default_factory=Findings, repr=False)  # such as files that are converted to UTF-8
 
     def documents(self, split: str) -> Iterator[Document]:
-        """Streams a split. One document or chunk is in memory at a time, but a .json or .parquet file as a whole."""
+        """Streams a split. One document or chunk is in memory at a time."""
         for part in self.parts[split]:
             yield from part.documents()
 

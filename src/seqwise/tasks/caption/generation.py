@@ -26,13 +26,13 @@ from seqwise.metrics.translation import (
     compute_text_metrics,
 )
 from seqwise.resolved_settings import ResolvedCaptionSettings
+from seqwise.tasks.caption.decode import decode_array
 from seqwise.tasks.caption.images import (
     ARRAY_SUFFIX,
     IMAGE_SUFFIXES,
     KINDS,
     SUFFIXES,
     ImageSet,
-    decode_array,
     get_natural_sort_key,
     read_paths,
 )

@@ -1,62 +1,51 @@
-"""Finds images, clips and features by name in folders and zip archives, and decodes them into arrays of one size.
+"""Finds images, clips and features by name in folders and zip archives, and reads them as arrays of one size.
 
-A table may write `dog.jpg` for `images/dog.jpg`, or omit the suffix. The module knows nothing of captions or splits.
-
-Integers are pixels, floating-point numbers are features:
-
-| array | meaning |
-|---|---|
-| 0 … 255, (height, width) or (height, width, 1, 3 or 4) | an image |
-| 0 … 255, (frames, height, width[, 1, 3 or 4]) | a clip |
-| floats, (width), (regions, width) or (height, width, channels) | features, one vector per region |
-
-All images get one size: the longer side is scaled to it, the rest is black. Grey images get three equal channels,
-transparent parts become white, and the orientation in the metadata of a camera is applied.
+A table may write `dog.jpg` for `images/dog.jpg`, or omit the suffix. `decode.py` decodes them.
+The module knows nothing of captions or splits.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import re
-import warnings
+import struct
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
 
 from seqwise.callbacks import ProgressCallback
-from seqwise.data.reading import list_files, missing_file_error, read_error
+from seqwise.config import DataSettings
+from seqwise.data.limits import IMAGE_FACTOR, MB, build_size_error, check_expansion, get_limits, use_limits
+from seqwise.data.opening import blame_file, open_binary, read_error
+from seqwise.data.reading import list_files, missing_file_error
 from seqwise.errors import DataError, suggest
+from seqwise.tasks.caption.decode import (
+    CHANNELS,
+    LARGE_BYTES,
+    LARGE_IMAGE,
+    DecodedImage,
+    decode_array,
+    decode_image,
+    load_array,
+    open_image,
+    stack_frames,
+)
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 ARRAY_SUFFIX = ".npy"
 SUFFIXES = (*IMAGE_SUFFIXES, ARRAY_SUFFIX)
 MAX_IMAGE_SIZE = 64  # pixels, unless set: larger images cost small models time and do not improve them
 SIZE_SAMPLE = 200  # approximate number of images that are examined to choose the size
-CHANNELS = (1, 3, 4)
 KINDS = {"images": "an image", "frames": "a clip of frames", "features": "an array of features"}  # name → description
-
-
-@dataclass(frozen=True)
-class DecodedImage:
-    """One image, clip or array of features.
-
-    `array` is pixels (S, S, 3) or frames (F, S, S, 3), both uint8, or features (R, W) float32.
-    """
-
-    kind: str  # a key of KINDS
-    array: np.ndarray
-    digest: str = ""  # of the content of its files
-    conversions: tuple[str, ...] = ()  # descriptions, such as a change of size
 
 
 @dataclass(frozen=True)
@@ -128,9 +117,11 @@ class ImageStore:
     def _add_archive(self, path: Path) -> None:
         try:
             archive = self.archives[path] = zipfile.ZipFile(path)
-        except zipfile.BadZipFile as error:
+        except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError) as error:
             fix = f"Copy or download it again; `unzip -t {path}` checks it."
             raise DataError(f"the zip archive is damaged: {error}.", fix=fix, file=path) from None
+        # An archive never yields more than the sizes that it declares.
+        check_expansion(sum(info.file_size for info in archive.infolist()), path.stat().st_size, path)
         for name in sorted(archive.namelist()):
             is_hidden = any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(name).parts)
             if name.lower().endswith(SUFFIXES) and not is_hidden:
@@ -173,21 +164,39 @@ class ImageStore:
 
 def read_location(location: ImageLocation, archives: Mapping[Path, zipfile.ZipFile]) -> bytes:
     """Returns the content of a file in a folder or in one of the archives."""
+    max_bytes = IMAGE_FACTOR * get_limits().max_text_mb * MB
     try:
         if archive := archives.get(location.container):
-            return archive.read(location.name)
-        return (location.container / location.name).read_bytes()
+            with archive.open(location.name) as member:
+                data = member.read(max_bytes + 1)
+        else:
+            with open_binary(location.container / location.name) as file:
+                data = file.read(max_bytes + 1)
     except OSError as error:
         raise read_error(error, location.path) from None
-    except (RuntimeError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (RuntimeError, ValueError, KeyError, zipfile.BadZipFile, zlib.error, EOFError, struct.error) as error:
         # RuntimeError: a password or an unsupported compression; the others: a damaged archive
         cause = str(error) or "it ends too early"
         raise DataError(f"the file cannot be unpacked: {cause}.", fix="Pack it again.", file=location.path) from None
+    if len(data) > max_bytes:
+        raise build_size_error("the file", location.path, factor=IMAGE_FACTOR)
+    return data
+
+
+def _measure_location(location: ImageLocation, archives: Mapping[Path, zipfile.ZipFile]) -> int:
+    """Returns the size of a file in bytes; 0 if it cannot be read."""
+    try:
+        if archive := archives.get(location.container):
+            return archive.getinfo(location.name).file_size
+        return (location.container / location.name).stat().st_size
+    except (OSError, KeyError):
+        return 0  # the error is reported when it is read
 
 
 def get_natural_sort_key(name: str) -> list[tuple[int, str]]:
     """Returns a sort key that puts frame 10 after frame 9."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+    parts = re.split(r"([0-9]{1,18})", name)  # int() refuses thousands of digits
+    return [(int(part), "") if index % 2 else (-1, part) for index, part in enumerate(parts)]
 
 
 def _is_path_end(end: PurePosixPath, path: str) -> bool:
@@ -207,9 +216,9 @@ def choose_image_size(store: ImageStore, inputs: Sequence[Sequence[ImageLocation
                 shape = load_array(data).shape
                 largest = max(largest, *(shape[:2] if shape[-1] in CHANNELS and len(shape) == 3 else shape[1:3]))
             else:
-                with _open_image(data) as image:
+                with open_image(data) as image:
                     largest = max(largest, *image.size)
-        except (DataError, TypeError):
+        except (DataError, TypeError, IndexError):
             continue  # the error is reported when all images are read
     return min(MAX_IMAGE_SIZE, largest)
 
@@ -220,7 +229,8 @@ def read_images(
     """Returns each image, clip or array, or the error if it cannot be read; in order, decoded on all cores."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # Pillow releases the interpreter lock while it decodes
         results = []
-        for result in pool.map(lambda locations: _decode_input(locations, size, store.archives), inputs):
+        decode = partial(_decode_input, size=size, archives=store.archives, limits=get_limits())
+        for result in pool.map(decode, inputs):
             results.append(result)
             if progress:
                 progress(len(results), len(inputs))
@@ -251,106 +261,22 @@ def read_paths(paths: Sequence[Path], size: int, kind: str) -> list[np.ndarray]:
 
 
 def _decode_input(
-    locations: Sequence[ImageLocation], size: int, archives: Mapping[Path, zipfile.ZipFile]
+    locations: Sequence[ImageLocation],
+    size: int,
+    archives: Mapping[Path, zipfile.ZipFile],
+    limits: DataSettings | None = None,
 ) -> DecodedImage | DataError:
-    """Decodes one file, or several as the frames of a clip."""
-    images, contents = [], []
+    """Decodes one file, or several as the frames of a clip. `limits` are passed on to another thread."""
+    images, digest = [], hashlib.blake2b(digest_size=8)
     for location in locations:
         try:
-            data = read_location(location, archives)
-            is_array = location.name.endswith(ARRAY_SUFFIX) and len(locations) == 1
-            images.append(decode_array(load_array(data), size) if is_array else decode_image(data, size))
-            contents.append(data)
+            lock = LARGE_IMAGE if _measure_location(location, archives) > LARGE_BYTES else nullcontext()
+            with lock, use_limits(limits or get_limits()), blame_file(location.path):
+                data = read_location(location, archives)
+                is_array = location.name.endswith(ARRAY_SUFFIX) and len(locations) == 1
+                images.append(decode_array(load_array(data), size) if is_array else decode_image(data, size))
+            digest.update(data)
         except DataError as error:
             return DataError(error.problem, fix=error.fix, file=error.file or location.path)
-    image = images[0] if len(images) == 1 else _stack_frames(images)
-    return replace(image, digest=compute_digest(b"".join(contents)))
-
-
-def compute_digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=8).hexdigest()
-
-
-def decode_image(data: bytes, size: int) -> DecodedImage:
-    """Returns the image in the content of a PNG, JPEG or similar file."""
-    with _open_image(data) as image:
-        image.draft(None, (2 * size, 2 * size))  # a large JPEG is decoded at an eighth of its size if that suffices
-        return _fit_into_square(ImageOps.exif_transpose(image), size)
-
-
-def decode_array(array: np.ndarray, size: int) -> DecodedImage:
-    """Returns an image, a clip or features, distinguished by dtype and shape; see the table at the top."""
-    if np.issubdtype(array.dtype, np.floating):
-        if array.ndim == 0 or array.size == 0 or not np.isfinite(array).all():
-            content = "no numbers" if array.size == 0 else "numbers that are not finite"
-            raise DataError(f"the array contains {content}.", fix="Compute the features again.")
-        return DecodedImage("features", np.ascontiguousarray(array.reshape(-1, array.shape[-1]), dtype=np.float32))
-    is_pixels = np.issubdtype(array.dtype, np.integer) and array.size and array.min() >= 0 and array.max() <= 255
-    has_channels = array.ndim > 2 and array.shape[-1] in CHANNELS
-    if not is_pixels or array.ndim - has_channels not in (2, 3):
-        raise DataError(
-            f"an array of {array.dtype} with shape {array.shape} is neither pixels nor features.",
-            fix="Pixels are integers from 0 to 255: (height, width, 3) or (frames, height, width, 3); "
-            "features are floating-point numbers: (regions, width).",
-        )
-    array = array.astype(np.uint8)
-    if has_channels and array.shape[-1] == 1:
-        array = array[..., 0]
-        has_channels = False
-    if array.ndim - has_channels == 2:
-        return _fit_into_square(Image.fromarray(array), size)
-    return _stack_frames([_fit_into_square(Image.fromarray(frame), size) for frame in array])
-
-
-def load_array(data: bytes) -> np.ndarray:
-    """Returns the array in a `.npy` file. Nothing in it is executed."""
-    try:
-        return np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        problem = f"the file is not an array of numbers: {str(error).split('.')[0].splitlines()[0]}."
-        raise DataError(problem, fix="Write it with numpy.save.") from None
-
-
-@contextmanager
-def _open_image(data: bytes) -> Iterator[Image.Image]:
-    """Opens the content of an image file. Errors inside the block are raised as a `DataError`."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image = Image.open(io.BytesIO(data))
-        yield image
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        cause = str(error).split("\n")[0].rstrip(".")
-        if isinstance(error, UnidentifiedImageError):
-            cause = "the format is unknown" if data else "the file is empty"
-        problem = f"the file is not a readable image: {cause}."
-        raise DataError(problem, fix="Save it again as PNG or JPEG, or remove its rows.") from None
-
-
-def _stack_frames(frames: Sequence[DecodedImage]) -> DecodedImage:
-    conversions = dict.fromkeys(conversion for frame in frames for conversion in frame.conversions)
-    return DecodedImage("frames", np.stack([frame.array for frame in frames]), conversions=tuple(conversions))
-
-
-def _fit_into_square(image: Image.Image, size: int) -> DecodedImage:
-    """Returns the image scaled and centred on a black square of `size` pixels."""
-    conversions = []
-    if "A" in image.mode or "a" in image.mode or "transparency" in image.info:
-        image = image.convert("RGBA")
-        if np.asarray(image)[..., 3].min() < 255:
-            conversions.append("with transparent parts, which become white")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    elif image.mode in ("1", "L", "F") or image.mode.startswith("I"):
-        conversions.append("in grey, which get three equal channels")
-        if image.mode not in ("1", "L"):  # 16 bits or more: keep the upper eight
-            values = np.asarray(image, dtype=np.float64)
-            image = Image.fromarray(np.clip(values / (256 if values.max() > 255 else 1), 0, 255).astype(np.uint8))
-    image = image.convert("RGB")
-    if image.size != (size, size):
-        conversions.append(f"not {size} × {size}: the longer side is scaled to {size} pixels, the rest is black")
-        scale = size / max(image.size)
-        width, height = (max(1, round(side * scale)) for side in image.size)
-        scaled = image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3.0)
-        image = Image.new("RGB", (size, size))
-        image.paste(scaled, ((size - width) // 2, (size - height) // 2))
-    return DecodedImage("images", np.asarray(image), conversions=tuple(conversions))
+    image = images[0] if len(images) == 1 else stack_frames(images)
+    return replace(image, digest=digest.hexdigest())

@@ -8,7 +8,9 @@ The module knows nothing of tokens or models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,20 +27,18 @@ from seqwise.data.examples import (
     find_training_duplicates,
     split_examples,
 )
+from seqwise.data.limits import limited
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import OBJECT_SUFFIXES, SUFFIXES, Row, read_header, read_table, split_commas
 from seqwise.errors import DataError, Findings, format_location, suggest
+from seqwise.tasks.caption.decode import DecodedImage, compute_digest, decode_array, map_array
 from seqwise.tasks.caption.images import (
     KINDS,
     MAX_IMAGE_SIZE,
-    DecodedImage,
     ImageLocation,
     ImageSet,
     ImageStore,
     choose_image_size,
-    compute_digest,
-    decode_array,
-    load_array,
     read_images,
 )
 from seqwise.tasks.caption.shapes import IMAGE_SIZE, draw_shapes
@@ -49,6 +49,7 @@ FEATURES_FILE = "features.npy"  # one array for all images; the column `image` t
 BUILTIN = "builtin:shapes"
 # The description, and "pictures" in the split rules below, are part of the fingerprint of the data: they cannot change.
 BUILTIN_DESCRIPTION = "drawn pictures with the caption that each determines"
+ROW_NUMBER, MAX_DIGITS = re.compile("[0-9]+"), 18  # of a row; int() refuses thousands of digits
 ONE_SPLIT_FIX = "All captions of an image belong to one split."
 DROP_BROKEN_FIX = "Or pass --caption.on-broken drop to leave such images out and count them."
 
@@ -75,6 +76,7 @@ class CaptionSplits(Splits[CaptionedImage]):
     image_size: int = 0  # pixels of a side; 0 for features
 
 
+@limited
 def read_captions(
     spec: str | Path,
     settings: DataSettings,
@@ -157,7 +159,7 @@ class _TableReader:
         rows = _read_rows(path, self.columns, findings, self.settings.encoding)
         examples = _group_by_image(rows, split, self.settings.on_empty == "drop", findings)
         features_file = path.parent / FEATURES_FILE
-        if features_file.exists() and all(example.image.isdigit() for example in examples):
+        if features_file.exists() and all(map(ROW_NUMBER.fullmatch, (example.image for example in examples))):
             return self._add_images(examples, _read_array_rows(features_file, examples, self.image_size))
         store = ImageStore(path.parent)
         located_examples = []
@@ -209,8 +211,8 @@ class _TableReader:
         self.findings.error(problem, fix=fix, file=error.file or example.file, line=line)
 
 
-def _read_rows(path: Path, columns: str | None, findings: Findings, encoding: str | None) -> list[Row]:
-    """Returns the rows with image, caption and, if the table has such a column, split."""
+def _read_rows(path: Path, columns: str | None, findings: Findings, encoding: str | None) -> Iterator[Row]:
+    """Yields the rows with image, caption and, if the table has such a column, split."""
     column_names = split_commas(columns)
     with_split = (*COLUMNS, SPLIT_COLUMN)
     if column_names is not None and len(column_names) == len(with_split):
@@ -225,7 +227,7 @@ def _read_rows(path: Path, columns: str | None, findings: Findings, encoding: st
     return read_table(path, with_split, findings, column_names, encoding).rows
 
 
-def _group_by_image(rows: Sequence[Row], split: str, drop_empty: bool, findings: Findings) -> list[CaptionedImage]:
+def _group_by_image(rows: Iterable[Row], split: str, drop_empty: bool, findings: Findings) -> list[CaptionedImage]:
     """Returns one example per image, in the order in which they first occur."""
     captions: dict[str, list[str]] = {}
     examples: dict[str, CaptionedImage] = {}
@@ -268,15 +270,13 @@ def _read_array_rows(
     path: Path, examples: Sequence[CaptionedImage], image_size: int | None
 ) -> list[DecodedImage | DataError]:
     """Decodes the rows of an array that the examples name; a row that cannot be read becomes a `DataError`."""
-    try:
-        array = load_array(path.read_bytes())
-    except DataError as error:
-        raise DataError(error.problem, fix=error.fix, file=path) from None
+    array = map_array(path)
     images: list[DecodedImage | DataError] = []
-    for index in (int(example.image) for example in examples):
+    for name in (example.image for example in examples):
         try:
+            index = int(name) if len(name) <= MAX_DIGITS else sys.maxsize
             if index >= len(array):
-                problem = f"row {index:,} is out of range: {path.name} has rows 0 to {len(array) - 1:,}."
+                problem = f"row {name} is out of range: {path.name} has rows 0 to {len(array) - 1:,}."
                 raise DataError(problem, fix="Correct the number.")
             row = np.asarray(array[index])
             image = decode_array(row, image_size or MAX_IMAGE_SIZE)

@@ -12,18 +12,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from seqwise.data.examples import SPLIT_NAMES, SPLITS, group_by_split, parse_split_name
-from seqwise.data.reading import get_format_suffix, list_data, open_binary
+from seqwise.data.opening import open_binary
+from seqwise.data.reading import get_format_suffix, list_data
 from seqwise.data.tables import SUFFIXES as TABLE_SUFFIXES
 from seqwise.errors import Findings
 
 UNLABELLED = {"unsup", "unlabeled", "unlabelled"}  # folders of texts without a label, as in the IMDb reviews
 OTHER_FILES = re.compile(r"(readme|licen[cs]e|changelog)\b.*", re.IGNORECASE)  # which are no examples
 SPLIT_WORD = re.compile(rf"(^|[._\-\s]+)({'|'.join(SPLIT_NAMES)})(?=$|[._\-\s])", re.IGNORECASE)
-NUM_LINES = 20  # lines of a file that are read to recognise a table
+NUM_LINES, MAX_BYTES = 20, 1 << 20  # lines of a file that are read to recognise a table, and their size
 Labels = dict[Path, tuple[str, str]]  # file → its split and its label
 
 
@@ -102,5 +102,5 @@ def _label_by_name(files: Sequence[Path], folder: Path) -> Labels:
 def _is_table(path: Path) -> bool:
     """Returns whether each of the first lines has exactly one tab, as in `text<TAB>label`."""
     with open_binary(path) as file:
-        lines = [line for line in islice(file, NUM_LINES) if line.strip()]
+        lines = [line for line in file.read(MAX_BYTES).split(b"\n")[:NUM_LINES] if line.strip()]
     return bool(lines) and all(line.count(b"\t") == 1 for line in lines)

@@ -20,16 +20,16 @@ from typing import Any
 from seqwise.config import Settings
 from seqwise.data.examples import SPLIT_FILES, Splits, find_training_duplicates, read_examples
 from seqwise.data.json_objects import BLANK_LINES
+from seqwise.data.limits import limited
 from seqwise.data.tables import (
     HEADER_READ_AS_EXAMPLE,
     Row,
-    Table,
     join_list,
     read_table,
-    read_text,
     split_commas,
 )
 from seqwise.data.tables import SUFFIXES as TABLE_SUFFIXES
+from seqwise.data.text_lines import read_lines, read_text
 from seqwise.errors import DataError, Findings, pluralize
 from seqwise.tasks.classify.folders import LabelledFiles, find_labelled_files
 
@@ -51,7 +51,7 @@ MODULES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LabelledText:
     """A text, its label, and its location."""
 
@@ -61,6 +61,7 @@ class LabelledText:
     line: int
 
 
+@limited
 def read_labelled_data(spec: str, settings: Settings) -> Splits[LabelledText]:
     """Reads labelled texts and divides them into splits; warnings are in `findings` of the result."""
     columns, data = split_commas(settings.columns), settings.data
@@ -93,15 +94,18 @@ def read_labelled_file(
     path: Path, findings: Findings, files: LabelledFiles, on_empty: str, encoding: str | None = None
 ) -> list[LabelledText]:
     """Returns the examples of a file with one label: its lines, or the whole text."""
-    texts = [(1, read_text(path, findings, encoding))]
-    if files.is_text_per_line:
-        texts = list(enumerate(texts[0][1].rstrip("\n").split("\n"), start=1))
-        for line, text in texts:
-            if not text.strip():
-                findings.note(BLANK_LINES, path, line)
-        texts = [(line, text) for line, text in texts if text.strip()]
-    rows = [Row({"text": text, "label": files.labels[path]}, str(path), line) for line, text in texts]
-    return [example for row in rows if (example := _parse_row(row, findings, on_empty)) is not None]
+    examples = []
+    is_per_line = files.is_text_per_line
+    for line, text in (
+        read_lines(path, findings, encoding) if is_per_line else [(1, read_text(path, findings, encoding))]
+    ):
+        if is_per_line and not text.strip():
+            findings.note(BLANK_LINES, path, line)
+            continue
+        row = Row({"text": text, "label": files.labels[path]}, str(path), line)
+        if (example := _parse_row(row, findings, on_empty)) is not None:
+            examples.append(example)
+    return examples
 
 
 def read_labelled_table(
@@ -113,9 +117,15 @@ def read_labelled_table(
 ) -> list[LabelledText]:
     """Returns the examples of a table."""
     table = read_table(path, ("text", "label"), findings, columns, encoding)
-    if not table.has_header:
-        _check_first_line(table, findings, columns)
-    return [example for row in table.rows if (example := _parse_row(row, findings, on_empty)) is not None]
+    examples, counts, first_row = [], Counter[str | None](), None  # counts: of each label
+    for row in table.rows:
+        first_row = first_row or row
+        counts[format_label(row.values["label"])] += 1
+        if (example := _parse_row(row, findings, on_empty)) is not None:
+            examples.append(example)
+    if first_row is not None and not table.has_header:
+        _check_first_line(first_row, counts, findings, columns)
+    return examples
 
 
 def _parse_row(row: Row, findings: Findings, on_empty: str) -> LabelledText | None:
@@ -151,13 +161,12 @@ def format_label(value: Any) -> str | None:
     return json.dumps(value) if isinstance(value, (bool, int, float)) else None
 
 
-def _check_first_line(table: Table, findings: Findings, columns: Sequence[str] | None) -> None:
+def _check_first_line(
+    first: Row, counts: Counter[str | None], findings: Findings, columns: Sequence[str] | None
+) -> None:
     """Reports a first line that is probably a header: its label never occurs again, while all others do."""
-    labels = [format_label(row.values["label"]) for row in table.rows]
-    counts = Counter(labels)
-    if len(counts) < 2 or counts[labels[0]] > 1 or 1 in list(counts.values())[1:]:
+    if len(counts) < 2 or counts[format_label(first.values["label"])] > 1 or 1 in list(counts.values())[1:]:
         return
-    first = table.rows[0]
     text, label = str(first.values["text"])[:40], first.values["label"]
     if columns is None:
         findings.error(

@@ -22,6 +22,7 @@ import numpy as np
 
 from seqwise.config import Settings
 from seqwise.data.examples import SPLITS
+from seqwise.data.limits import limited
 from seqwise.data.tables import reject_columns
 from seqwise.errors import DataError, Findings, format_location, pluralize
 from seqwise.tasks.forecast.table import (
@@ -71,6 +72,7 @@ class SeriesData:
         )
 
 
+@limited
 def read_series(
     spec: str, settings: Settings, columns: SeriesColumns | None = None, grid: TimeGrid | None = None
 ) -> SeriesData:

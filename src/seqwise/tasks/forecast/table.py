@@ -5,6 +5,7 @@ Every error names file, line and column. The module knows nothing of grids or ga
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -45,6 +46,7 @@ SUNSPOTS = """
 1980: 154.6 140.4 115.9 66.6 45.9 17.9 13.4 29.4 100.2 157.6 142.6 145.7 94.3 54.6 29.9 17.5 8.6 21.5 64.3 93.3
 2000: 119.6 111 104 63.7 40.4 29.8 15.2 7.5 2.9
 """
+MAX_VALUE = 1e30  # larger numbers mark missing values, or are mistakes: no model could be trained on them
 DATE_ORDER = "--forecast.date-order"
 RAGGED_ROW_FIX = "Numbers need a decimal point, not a comma; a missing value is an empty field."
 
@@ -123,10 +125,10 @@ def read_table(spec: str, findings: Findings, encoding: str | None = None) -> Te
         numbers = [number for line in SUNSPOTS.split("\n") for number in line.partition(": ")[2].split()]
         rows = [f"{year},{number}" for year, number in enumerate(numbers, start=1700)]
         path, text = Path(spec), "\n".join(["year,sunspots", *rows])
-        files = [("train", path, parse_text(text, path, findings, RAGGED_ROW_FIX))]
+        files = [("train", path, parse_text(io.StringIO(text), path, findings, RAGGED_ROW_FIX))]
     elif "\n" in spec:  # the text of a table, from standard input
         path = Path("standard input")
-        files = [("train", path, parse_text(spec, path, findings, RAGGED_ROW_FIX, decimal_commas=True))]
+        files = [("train", path, parse_text(io.StringIO(spec), path, findings, RAGGED_ROW_FIX, decimal_commas=True))]
     else:
         groups = find_split_files(Path(fetch_if_hub(spec)), SUFFIXES, findings)
         num_tables = sum(map(len, groups.values()))
@@ -239,6 +241,12 @@ def parse_numbers(table: TextTable, names: Sequence[str]) -> np.ndarray:
         for row, text in enumerate(table.columns[name]):
             if _is_number(text):
                 values[row, index] = float(text)
+                if abs(values[row, index]) > MAX_VALUE:
+                    problem = f"column {name!r}: the number {text.strip()[:40]} is too large."
+                    fix = (
+                        f"Numbers are at most {MAX_VALUE:g}: correct it, or leave it empty if it marks a missing value."
+                    )
+                    table.add_error(row, problem, fix)
             elif text.strip().lower() not in MISSING_TEXTS:
                 problem = f"column {name!r}: expected a number, found {text.strip()[:40]!r}."
                 fix = "Write numbers with a decimal point and no other signs; leave a missing value empty."

@@ -120,7 +120,7 @@ def _join_numbers(fields: Sequence[str], names: Sequence[str]) -> str:
     """Returns the timestamp with this year, month and, if there are more fields, day, hour, minute and second."""
     try:
         year, month, *others = (_parse_unit(field, name) for field, name in zip(fields, names))
-    except ValueError:
+    except (ValueError, OverflowError):
         return " ".join(fields)  # reported as an unreadable timestamp
     date = "-".join(f"{number:02}" for number in (year, month, *others[:1]))
     clock = ":".join(f"{number:02}" for number in [*others[1:], *([0] if len(others) == 2 else [])])

@@ -30,6 +30,7 @@ from seqwise.tasks.forecast.timestamps import TimeGrid
 MIN_CYCLES = 2  # a calendar cycle is a feature if the training split is at least this many cycles long
 MIN_AUTOCORRELATION = 0.2  # at the lag of a season
 DEFAULT_SPLITS = "0.7,0.1,0.2"  # shares of the steps for training, validation and test
+MAX_SCALED = 1e15  # standard deviations; the square of a larger number may overflow as a 32-bit float
 ROUNDING = 1e-12  # relative to the largest value: numbers that differ by less are equal
 
 
@@ -45,7 +46,12 @@ class Standardizer:
         """Computes both from (T, C), ignoring NaN. The deviation of a constant column counts as 1."""
         if not values.size:
             return cls(np.zeros(values.shape[1]), np.ones(values.shape[1]))
-        return cls(np.nanmean(values, axis=0), np.where(is_constant(values), 1.0, np.nanstd(values, axis=0)))
+        deviation = np.nanstd(values, axis=0)
+        if not deviation.all():  # the squares of numbers such as 1e-200 are zero
+            largest = np.fmax.reduce(np.abs(values), axis=0, initial=0.0)
+            scaled = np.nanstd(values / np.where(largest > 0, largest, 1.0), axis=0) * largest
+            deviation = np.where(deviation > 0, deviation, scaled)
+        return cls(np.nanmean(values, axis=0), np.where(is_constant(values), 1.0, deviation))
 
     def transform(self, values: np.ndarray) -> np.ndarray:
         return (values - self.mean) / self.deviation
@@ -193,6 +199,17 @@ def check_training_values(series: SeriesData, stop: int) -> None:
             raise DataError(problem, fix=fix, file=series.source)
 
 
+def _check_scaled_values(series: SeriesData, scaled: np.ndarray) -> None:
+    """Raises an error for a value so far from those of the training split that its square overflows in training."""
+    is_extreme = np.abs(scaled[: len(series.values)]) > MAX_SCALED
+    if is_extreme.any():
+        step, column = np.argwhere(is_extreme)[0].tolist()
+        value, time = series.values[step, column], series.grid.format_timestamp(step)
+        distance = f"{abs(scaled[step, column]):.2g} standard deviations from the mean of the training split"
+        problem = f"series {series.names[column]!r}: the value {value:g} at {time} is {distance}."
+        raise DataError(problem, fix="Correct it, or leave it empty if it is missing.", file=series.source)
+
+
 @dataclass(frozen=True)
 class WindowBatch(Batch):
     """Windows of single series, standardised."""
@@ -261,6 +278,7 @@ class RollingWindows:
         self.observed = np.asfortranarray(~np.isnan(self.original))
         # Each series is contiguous in memory, so that copying a window is fast.
         filled = statistics.scaler.transform(fill_missing(self.original, missing))
+        _check_scaled_values(series, filled)
         self.values = np.asfortranarray(filled, dtype=np.float32)
         # If gaps are interpolated, the past of a window must end in an observed value: an interpolated one would depend
         # on a value of the future.

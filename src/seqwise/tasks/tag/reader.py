@@ -9,12 +9,15 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from seqwise.config import DataSettings, Settings
 from seqwise.data.examples import Splits, find_training_duplicates, read_examples
+from seqwise.data.limits import limited
 from seqwise.data.reading import get_format_suffix
-from seqwise.data.tables import OBJECT_SUFFIXES, read_table, read_text, split_commas
+from seqwise.data.tables import OBJECT_SUFFIXES, read_table, split_commas
+from seqwise.data.text_lines import read_lines
 from seqwise.errors import DataError, Findings, UsageError
 from seqwise.tasks.tag.code import find_code_tokens, read_code_lines
 from seqwise.tasks.tag.spans import OUTSIDE, SCHEME_NAMES, Sentence, find_violations, guess_scheme, parse_tag
@@ -46,6 +49,7 @@ class TaggedSplits(Splits[Sentence]):
         return self.scheme != "plain"
 
 
+@limited
 def read_tagged_data(spec: str | Path, settings: Settings) -> TaggedSplits:
     """Reads all sentences, divides them into splits, determines the scheme, and checks the tags against it."""
     columns, data = split_commas(settings.columns), settings.data
@@ -74,14 +78,12 @@ def _read_columns(
     path: Path, findings: Findings, columns: Sequence[str] | None, encoding: str | None
 ) -> list[Sentence]:
     """Reads a file with one word per line; by default the word is the first column and its tag the last."""
-    lines = read_text(path, findings, encoding).split("\n")
-    data_lines = (line for line in lines if line.strip() and not line.startswith(DOCUMENT_START))
-    has_tabs = "\t" in next((line for line in data_lines if not COMMENT.match(line)), "")
+    has_tabs: bool | None = None  # decided by the first line with a word
     sentences: list[Sentence] = []
     words: list[str] = []
     tags: list[str] = []
     sentence_line = num_columns = first_line = word_column = tag_column = 0
-    for line, content in enumerate([*lines, ""], start=1):
+    for line, content in chain(read_lines(path, findings, encoding), [(0, "")]):
         if not content.strip() or content.startswith(DOCUMENT_START):
             if words:
                 sentences.append(Sentence(tuple(words), tuple(tags), str(path), sentence_line, 1))
@@ -92,6 +94,7 @@ def _read_columns(
         if not words and COMMENT.match(content):
             findings.note("comment lines, which are skipped", path, line)
             continue
+        has_tabs = "\t" in content if has_tabs is None else has_tabs
         fields = content.rstrip().split("\t") if has_tabs else content.split()
         if not num_columns:
             num_columns, first_line = len(fields), line

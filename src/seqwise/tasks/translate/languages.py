@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqwise.data.reading import get_format_suffix, is_gzip, list_files, missing_file_error, read_error
+from seqwise.data.opening import is_gzip, read_error
+from seqwise.data.reading import get_format_suffix, list_files, missing_file_error
 from seqwise.data.tables import SUFFIXES, read_header, split_commas
 from seqwise.errors import DataError, UsageError, suggest
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,9 @@ from seqwise.data.examples import (
     read_examples,
     split_examples,
 )
-from seqwise.data.tables import SUFFIXES, join_list, read_table, read_text
+from seqwise.data.limits import iterate_lines, limited
+from seqwise.data.tables import SUFFIXES, join_list, read_table
+from seqwise.data.text_lines import open_text
 from seqwise.errors import DataError, Findings
 from seqwise.tasks.translate.alignment import find_misalignment
 from seqwise.tasks.translate.dates import generate_date_pairs
@@ -81,6 +84,7 @@ class PairSplits(Splits[Pair]):
     languages: Languages = field(default_factory=Languages)
 
 
+@limited
 def read_pairs(spec: str, settings: Settings) -> PairSplits:
     """Reads and checks all pairs; `settings` choose the languages and the handling of empty lines."""
     languages = Languages()
@@ -143,43 +147,50 @@ class _TextFile:
     """The lines of a file."""
 
     path: Path
-    lines: list[tuple[int, str]]  # line number from 1, text
+    texts: list[str]
+    numbers: array[int] | range  # of the lines, from 1
 
-    @property
-    def texts(self) -> list[str]:
-        return [text for _, text in self.lines]
+    def remove(self, index: int) -> int:
+        """Removes a line; returns its number."""
+        if isinstance(self.numbers, range):
+            self.numbers = array("q", self.numbers)
+        del self.texts[index]
+        return self.numbers.pop(index)
 
 
 def _read_file_pairs(paths: Sequence[Path], settings: DataSettings, findings: Findings) -> list[Pair]:
     """Returns the pairs of parallel files, line by line; the first file is the source."""
     on_empty = settings.on_empty
-    files = [_TextFile(path, _read_lines(path, settings.encoding, findings)) for path in paths]
-    if not all(file.lines for file in files):
+    files = [_read_lines(path, settings.encoding, findings) for path in paths]
+    if not all(file.texts for file in files):
         return []
     source, *targets = files
     is_aligned = [_align(source, target, on_empty, len(targets) == 1, findings) for target in targets]
     if not all(is_aligned):
         return []
     pairs = []
-    for parallel_lines in zip(*(file.lines for file in files)):
-        texts = [join_lines(text) for _, text in parallel_lines]
-        locations = [(path, line) for path, (line, _) in zip(paths, parallel_lines)]
-        if _check_complete(texts, locations, on_empty, findings, [path.name for path in paths]):
-            pairs.append(Pair(texts[0], tuple(texts[1:]), str(source.path), parallel_lines[0][0]))
+    names, source_name = [path.name for path in paths], str(source.path)
+    numbers = zip(*(file.numbers for file in files))
+    for parallel_lines, lines in zip(zip(*(file.texts for file in files)), numbers):
+        texts = [join_lines(text) for text in parallel_lines]
+        if _check_complete(texts, list(zip(paths, lines)), on_empty, findings, names):
+            pairs.append(Pair(texts[0], tuple(texts[1:]), source_name, lines[0]))
     return pairs
 
 
-def _read_lines(path: Path, encoding: str | None, findings: Findings) -> list[tuple[int, str]]:
-    """Returns (line number, text) of each line; [] after adding an error if there is no text."""
+def _read_lines(path: Path, encoding: str | None, findings: Findings) -> _TextFile:
+    """Returns the lines of a file; none after adding an error if there is no text."""
     try:
-        text = read_text(path, findings, encoding)
+        # A missing line break at the end ends no line; an empty line at the end is a line.
+        with open_text(path, findings, encoding) as file:
+            texts = [text for _, text in iterate_lines(file.readline, path, keeps_end=True)]
     except DataError as error:
         findings.errors.append(error)
-        return []
-    if text.strip():
-        return list(enumerate(text.removesuffix("\n").split("\n"), start=1))
+        return _TextFile(path, [], range(0))
+    if any(map(str.strip, texts)):
+        return _TextFile(path, texts, range(1, len(texts) + 1))
     findings.error("the file is empty.", fix="Give a file with one sentence per line.", file=path)
-    return []
+    return _TextFile(path, [], range(0))
 
 
 def _align(source: _TextFile, target: _TextFile, on_empty: str, has_one_target: bool, findings: Findings) -> bool:
@@ -188,27 +199,27 @@ def _align(source: _TextFile, target: _TextFile, on_empty: str, has_one_target: 
     Empty lines at the end of the longer file are always removed, others with `drop`; from a source only if it has a
     single target, because others would be misaligned. Otherwise there is an error at the first misaligned line.
     """
-    longer, shorter = (source, target) if len(source.lines) > len(target.lines) else (target, source)
-    while len(longer.lines) > len(shorter.lines) and not longer.lines[-1][1].strip():
-        line, _ = longer.lines.pop()
+    longer, shorter = (source, target) if len(source.texts) > len(target.texts) else (target, source)
+    while len(longer.texts) > len(shorter.texts) and not longer.texts[-1].strip():
+        line = longer.remove(-1)
         findings.note("empty lines at the end of a file, which are skipped", longer.path, line)
-    num_surplus = len(longer.lines) - len(shorter.lines)
+    num_surplus = len(longer.texts) - len(shorter.texts)
     if not num_surplus:
         return True
     unmatched_lines = find_misalignment(longer.texts, shorter.texts)  # indices
-    has_only_empty_lines = not any(longer.lines[index][1].strip() for index in unmatched_lines)
+    has_only_empty_lines = not any(longer.texts[index].strip() for index in unmatched_lines)
     can_drop = on_empty == "drop" and (longer is target or has_one_target)
     if can_drop and len(unmatched_lines) == num_surplus and has_only_empty_lines:
         for index in reversed(unmatched_lines):
-            line, _ = longer.lines.pop(index)
+            line = longer.remove(index)
             findings.warn("empty lines without a corresponding line, which are dropped", longer.path, line)
         return True
     long, short, line = longer.path.name, shorter.path.name, unmatched_lines[0] + 1
-    problem = f"{short} has {len(shorter.lines):,} lines but {long} has {len(longer.lines):,}: "
+    problem = f"{short} has {len(shorter.texts):,} lines but {long} has {len(longer.texts):,}: "
     fix = f"Add what is missing to {short}, or remove it from {long}."
-    if line > len(shorter.lines):
+    if line > len(shorter.texts):
         problem += f"the lines of {long} from {line:,} on have no corresponding line."
-    elif not longer.lines[unmatched_lines[0]][1].strip():
+    elif not longer.texts[unmatched_lines[0]].strip():
         problem += f"from line {line:,} on the pairs no longer match ({long} line {line:,} is empty)."
         fix = f"Remove that line from {long}, or pass {DROP_OPTION} to drop empty lines without a corresponding line."
     else:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from seqwise.callbacks import LogFunction, ProgressCallback
-from seqwise.data.reading import is_gzip, open_binary
+from seqwise.data.opening import blame_file, is_gzip, open_binary
 from seqwise.errors import UsageError, check_type, suggest
 from seqwise.files import check_output_path
 
@@ -47,14 +47,15 @@ def load_vectors(
     check_type("path", path, (str, PathLike), "the path of a file of vectors")
     path = Path(path)
     resolved_kind = _resolve_kind(path, kind)
-    with open_binary(path) as file:
-        reject_other_formats(path, file.read(64), resolved_kind)
-    if resolved_kind == "safetensors":
-        return read_safetensors(path)
-    if resolved_kind == "word2vec-binary":
-        return read_binary(path, progress, log)
-    is_ambiguous = kind is None and resolved_kind != "fasttext"  # .txt and unknown suffixes: the first line decides
-    return read_text(path, None if is_ambiguous else resolved_kind != "glove", progress, log)
+    with blame_file(path):
+        with open_binary(path) as file:
+            reject_other_formats(path, file.read(64), resolved_kind)
+        if resolved_kind == "safetensors":
+            return read_safetensors(path)
+        if resolved_kind == "word2vec-binary":
+            return read_binary(path, progress, log)
+        is_ambiguous = kind is None and resolved_kind != "fasttext"  # .txt and unknown suffixes: the first line decides
+        return read_text(path, None if is_ambiguous else resolved_kind != "glove", progress, log)
 
 
 def save_vectors(path: str | Path, keyed: KeyedVectors, kind: str | None = None) -> None:

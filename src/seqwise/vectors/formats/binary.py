@@ -20,15 +20,13 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save, save_file
 
-from seqwise.data.reading import is_gzip, open_binary
+from seqwise.data.opening import get_file_position, is_gzip, open_binary
 from seqwise.digests import PLACEHOLDER, check_digest, insert_digest, insert_digest_into
 from seqwise.errors import DataError, UsageError
 from seqwise.files import replace_file
 from seqwise.vectors.formats.vector_table import (
-    BLOCK_ROWS,
     DAMAGED_FILE_FIX,
     VectorTable,
-    get_file_position,
     parse_header,
     write_rows,
 )
@@ -41,6 +39,7 @@ CONTROL_CHARACTERS = bytes(set(range(32)) - set(b"\t\n\r"))  # frequent in binar
 SAMPLE_BYTES = 512  # bytes that are enough to tell text from binary numbers
 TEXT_HINT = "If it is text, end its name in .txt or .vec."
 FORMAT = "seqwise-vectors"
+MAX_HEADER_BYTES = 10_000_000  # of a safetensors file
 DTYPES = {"vectors": np.float32, "words": np.uint8, "counts": np.int64, "subwords": np.float32}
 
 
@@ -54,7 +53,7 @@ def read_binary(
             problem = "expected two whole numbers (words, numbers per word) in the first line, as word2vec writes them."
             raise DataError(problem, fix=TEXT_HINT, file=path, line=1)
         num_declared, dim = header
-        capacity = BLOCK_ROWS if is_gzip(path) else size // (4 * dim + 2) + 1
+        capacity = (BLOCK_BYTES if is_gzip(path) else size) // (4 * dim + 2) + 1
         table, rest = VectorTable(path, dim, num_declared, min(num_declared, capacity)), b""  # rest: not yet parsed
         while table.num_read < num_declared:
             block = file.read(max(BLOCK_BYTES, 8 * dim))
@@ -117,6 +116,7 @@ def _build_word_error(path: Path, index: int) -> DataError:
 
 def read_safetensors(path: Path) -> KeyedVectors:
     """Reads a safetensors file."""
+    _check_header_size(path)
     tensors, metadata = _read_content(path)
     try:
         words = json.loads(tensors["words"].tobytes())
@@ -131,9 +131,18 @@ def read_safetensors(path: Path) -> KeyedVectors:
             min_n, max_n = (metadata.get(new) or metadata[old] for new, old in (("min_n", "least"), ("max_n", "most")))
             subwords = Subwords(int(min_n), int(max_n), tensors["subwords"])
         return KeyedVectors(words, tensors["vectors"], tensors.get("counts"), subwords, about)
-    except (UsageError, ValueError, KeyError) as error:
+    except (UsageError, ValueError, KeyError, RecursionError, AttributeError, TypeError) as error:
         reason = error.problem if isinstance(error, UsageError) else "its words or settings cannot be read."
         raise DataError(f"the file is damaged: {reason}", fix="Write it again.", file=path) from None
+
+
+def _check_header_size(path: Path) -> None:
+    """Raises if the header, which is read as a whole, is larger than that of any file of vectors or model."""
+    with open_binary(path) as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > MAX_HEADER_BYTES:
+        problem = f"the safetensors file is damaged: its header has {size:,} bytes."
+        raise DataError(problem, fix="Copy or download it again.", file=path)
 
 
 def write_safetensors(path: Path, vectors: KeyedVectors) -> None:

@@ -9,20 +9,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from seqwise.data.reading import BOM, check_utf8, open_binary
+from seqwise.data.encodings import BOM, check_utf8
+from seqwise.data.opening import get_file_position, open_binary
 from seqwise.errors import DataError
-from seqwise.vectors.formats.vector_table import VectorTable, get_file_position, parse_header, write_rows
+from seqwise.vectors.formats.vector_table import MAX_DIM, VectorTable, parse_header, write_rows
 from seqwise.vectors.keyed import KeyedVectors
 
 BLOCK_BYTES = 4 << 20  # bytes read at once
 MIN_COMPILED_BYTES = 8 << 20  # size of a file from which the compiled parser is worth the 0.6 s that numba takes
-MAX_LINE_BYTES = 16 << 20  # a longer line means that the file is not text
+MAX_LINE_BYTES = 4 << 20  # a longer line means that the file is not text: 40 bytes per number, with MAX_DIM
 SAMPLE_LINES = 50  # lines from which the number of dimensions is estimated if there is no header
 NUMBER_FORMAT = "%.9g"  # nine digits represent every float32 exactly
 MAX_UNDECODABLE_SHARE = 0.01  # of a block's lines; with more of them the file is not UTF-8
@@ -30,7 +31,7 @@ MAX_UNDECODABLE_SHARE = 0.01  # of a block's lines; with more of them the file i
 BINARY_HINT = "If it is in the binary format of word2vec, end its name in .bin."
 
 # Numbers that a file may contain. float() would also accept 1_0, and white space around a number.
-_NUMBER = re.compile(rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
+_NUMBER = re.compile(rb"[-+]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
 _SURROGATE = re.compile("[\udc80-\udcff]")  # a byte that is not UTF-8, decoded with surrogateescape
 _NUMBER_PREFIX = re.compile(rb"[-+]?\.?\d")
 
@@ -94,6 +95,10 @@ class _Reader:
         if num_left < len(lines):
             problem = f"the first line declares {self.num_declared:,} words, but more follow."
             raise DataError(problem, fix="Correct the first line.", file=self.path, line=int(lines[num_left]))
+        too_short = np.flatnonzero(stops - starts < 2 * self.dim + 1)  # found before memory is reserved for it
+        if len(too_short):
+            row = int(too_short[0])
+            self._parse_row(data[starts[row] : stops[row]], int(lines[row]))
         self.table.append(self._parse(data, array, starts, stops, lines), len(undecodable))
 
     def _parse(
@@ -108,12 +113,16 @@ class _Reader:
             parse_lines(array, starts, stops, POWERS, rows, word_ends, is_parsed)
         words = [data[start:end].decode() for start, end in zip(starts.tolist(), word_ends.tolist())]
         for row in np.flatnonzero(~is_parsed):
-            try:
-                words[row], rows[row] = _parse_line(data[starts[row] : stops[row]], self.dim)
-            except ValueError as error:
-                fix = f"Every line holds a word and {self.dim:,} numbers. If the file was cut off, copy it again."
-                raise DataError(str(error), fix=fix, file=self.path, line=int(lines[row])) from None
+            words[row], rows[row] = self._parse_row(data[starts[row] : stops[row]], int(lines[row]))
         return words
+
+    def _parse_row(self, content: bytes, line: int) -> tuple[str, np.ndarray]:
+        """Returns the word and the numbers of a line; raises `DataError` if it is not valid."""
+        try:
+            return _parse_line(content, self.dim)
+        except ValueError as error:
+            fix = f"Every line holds a word and {self.dim:,} numbers. If the file was cut off, copy it again."
+            raise DataError(str(error), fix=fix, file=self.path, line=line) from None
 
     def _find_undecodable(self, data: bytes) -> list[int]:
         """Returns the indices of lines that are not UTF-8, such as words cut inside a character; raises `DataError` if
@@ -141,7 +150,7 @@ def _parse_line(content: bytes, dim: int) -> tuple[str, np.ndarray]:
         raise ValueError("expected one word with its numbers; found two: a line break is missing.")
     for field in numbers:
         if not _NUMBER.fullmatch(field):
-            raise ValueError(f"{field.decode()!r} is not a number.")
+            raise ValueError(f"{field[:40].decode('utf-8', 'replace')!r} is not a number.")
     with np.errstate(over="ignore"):
         row = np.array([float(field) for field in numbers], dtype=np.float32)
     if not np.isfinite(row).all():
@@ -168,9 +177,12 @@ def _read_header(path: Path, header: bool | None) -> tuple[int | None, int]:
             fix = "If the file has no such line it is GloVe text: end its name in .txt, or set the format glove."
             raise DataError(problem, fix=fix, file=path, line=1)
         # The most frequent width, so that a damaged line among them is reported as such.
-        lines = [first_line, *islice(iter(lambda: file.readline(MAX_LINE_BYTES), b""), SAMPLE_LINES)]
-    widths = Counter(len(fields) - 1 for fields in map(_split_fields, lines) if fields)
+        lines = chain([first_line], islice(iter(lambda: file.readline(MAX_LINE_BYTES), b""), SAMPLE_LINES))
+        widths = Counter(len(fields) - 1 for fields in map(_split_fields, lines) if fields)
     dim = widths.most_common(1)[0][0] if widths else 0
+    if dim > MAX_DIM:
+        problem = f"found a word with {dim:,} numbers; expected at most {MAX_DIM:,}."
+        raise DataError(problem, fix="Give a file of words and vectors.", file=path, line=1)
     if dim < 1:
         problem = f"expected a word and its numbers in every line; found {_quote_line(first_line)}."
         raise DataError(problem, fix="Give a file of words and vectors.", file=path, line=1)

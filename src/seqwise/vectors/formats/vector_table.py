@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
-from seqwise.data.reading import is_gzip
+from seqwise.data.opening import is_gzip
 from seqwise.errors import DataError, UsageError
 from seqwise.files import replace_file
 from seqwise.vectors.keyed import KeyedVectors
@@ -23,6 +23,7 @@ from seqwise.vectors.keyed import KeyedVectors
 MAX_DIM = 100_000  # dimensions; a header with more is wrong
 MAX_DIGITS = 18  # of a size in a header; int() refuses strings of some thousand digits
 BLOCK_ROWS = 4096  # words written at once
+MAX_EXAMPLES = 3  # words in a message
 DAMAGED_FILE_FIX = "Copy or download it again; if it is complete, correct its first line."
 
 # First bytes of other formats, a description, and a fix. Pickles of protocols 2 to 5 begin with \x80 and the number of
@@ -79,7 +80,8 @@ class VectorTable:
     def __init__(self, path: Path, dim: int, num_declared: int | None, capacity: int):
         self.path, self.dim, self.num_declared = path, dim, num_declared
         self.rows: dict[str, int] = {}  # word → row of the matrix
-        self.repeated_words: list[str] = []
+        self.repeated_words: dict[str, None] = {}  # the first few
+        self.num_repeated = 0
         self.matrix = np.empty((max(1, capacity), dim), dtype=np.float32)
         self.num_read = 0  # words of the file so far, including those left out
         self.num_undecodable = 0
@@ -104,7 +106,9 @@ class VectorTable:
         self.num_undecodable += num_undecodable
         for offset, word in enumerate(words):
             if word in self.rows:
-                self.repeated_words.append(word)
+                self.num_repeated += 1
+                if len(self.repeated_words) < MAX_EXAMPLES:
+                    self.repeated_words[word] = None
                 continue
             row = len(self.rows)
             if row != used + offset:
@@ -120,9 +124,9 @@ class VectorTable:
     def to_keyed_vectors(self, log: Callable[[str], None] | None) -> KeyedVectors:
         """Returns the words and vectors; reports the words that were left out to `log`, or as warnings."""
         messages = []
-        if self.repeated_words:
-            examples = ", ".join(repr(word) for word in list(dict.fromkeys(self.repeated_words))[:3])
-            count = f"{len(self.repeated_words):,} of {self.num_read:,}"
+        if self.num_repeated:
+            examples = ", ".join(map(repr, self.repeated_words))
+            count = f"{self.num_repeated:,} of {self.num_read:,}"
             messages.append(f"{count} lines repeat a word, whose first vector is used: {examples}")
         if self.num_undecodable:
             count = f"{self.num_undecodable:,} of {self.num_read:,}"
@@ -160,8 +164,3 @@ def open_for_writing(path: Path) -> Iterator[BinaryIO]:
                 yield cast(BinaryIO, compressed)
         else:
             yield file
-
-
-def get_file_position(file: BinaryIO) -> int:
-    """Returns how many bytes of the file on disk were read; of a gzip file, compressed bytes."""
-    return int(getattr(file, "fileobj", file).tell())
