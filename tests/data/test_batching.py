@@ -174,19 +174,38 @@ def test_windows_are_shuffled(counting_store: BuildStore) -> None:
     assert abs(np.corrcoef(np.arange(len(starts)), starts)[0, 1]) < 0.1
 
 
-def test_windows_that_cannot_be_divided_among_ranks_are_left_out(counting_store: BuildStore) -> None:
-    store = counting_store(10 * 7 + 1)
-    windows = [WindowLoader(store, 4, 10, seed=0, rank=rank, world_size=2) for rank in range(2)]
-    batches = [list(each.epoch(0)) for each in windows]
-    assert [[batch.num_sequences for batch in each] for each in batches] == [[2, 1]] * 2
-    assert sum(batch.num_targets for each in batches for batch in each) == 60
+@pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader])
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_any_number_of_processes_shares_the_batches_of_one(
+    counting_store: BuildStore, loader_class: type, world_size: int
+) -> None:
+    """The last of the windows is a batch of its own, so that all processes but one have no share of it."""
+    store = counting_store(95)  # 9 windows in batches of 4
+    loaders = [loader_class(store, 4, 10, 0, rank, world_size) for rank in range(world_size)]
+    of_one_process = list(loader_class(store, 4, 10, 0).epoch(1))
+    assert [each.steps for each in loaders] == [len(of_one_process)] * world_size
+    num_fillers = 0
+    for batch, *parts in zip(of_one_process, *(each.epoch(1) for each in loaders), strict=True):
+        num_fillers += sum(part.is_filler for part in parts)
+        own_parts = [part for part in parts if not part.is_filler]
+        assert torch.equal(torch.cat([part.ids for part in own_parts]), batch.ids)
+        assert {part.resets_state for part in parts} == {batch.resets_state}
+    assert num_fillers == (world_size - 1 if loader_class is WindowLoader else 0)
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_any_number_of_processes_scores_each_target_once(counting_store: BuildStore, world_size: int) -> None:
+    store = counting_store(300)
+    loaders = [WindowEvaluationLoader(store, 4, 10, 5, rank, world_size) for rank in range(world_size)]
+    positions = [position for each in loaders for position in list_target_positions(list(each.epoch()))]
+    assert sorted(positions) == list(range(1, 300))
 
 
 @pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader, StreamEvaluationLoader, WindowEvaluationLoader])
 def test_rows_that_cannot_be_divided_among_ranks_are_rejected(loader_class: type, counting_store: BuildStore) -> None:
     options = {"seed": 0} if loader_class in (StreamLoader, WindowLoader) else {}
-    with pytest.raises(UsageError, match="a batch of 5 cannot be divided among 2 processes"):
-        loader_class(counting_store(100), 5, 10, rank=0, world_size=2, **options)
+    with pytest.raises(UsageError, match="a batch of 2 cannot be divided among 3 processes"):
+        loader_class(counting_store(100), 2, 10, rank=0, world_size=3, **options)
 
 
 @pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader])

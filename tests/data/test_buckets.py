@@ -31,7 +31,8 @@ def build_loader(lengths=LENGTHS, rows=16, tokens=400, seed=0, rank=0, world_siz
 
 
 def list_epoch(source: BucketLoader[IndexBatch], epoch: int = 0, start: int = 0) -> list[list[int]]:
-    return [batch.indices.tolist() for batch in source.epoch(epoch, start)]
+    """Returns the examples of each batch that count."""
+    return [[] if batch.is_filler else batch.indices.tolist() for batch in source.epoch(epoch, start)]
 
 
 @given(
@@ -90,7 +91,7 @@ def test_an_epoch_can_begin_at_any_batch():
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_several_processes_share_the_batches_of_one(world_size: int):
-    rows, tokens = 12, 500  # at least one row of 80 tokens for each of four processes
+    rows, tokens = 12, 200  # two rows of 80 tokens, so that some batches have fewer rows than processes
     of_one_process = list_epoch(build_loader(rows=rows, tokens=tokens), 1)
     batches_by_rank = [
         list_epoch(build_loader(rows=rows, tokens=tokens, rank=rank, world_size=world_size), 1)
@@ -98,26 +99,21 @@ def test_several_processes_share_the_batches_of_one(world_size: int):
     ]
     for batch, *parts in zip(of_one_process, *batches_by_rank, strict=True):
         together = [index for part in parts for index in part]
-        extra = max(0, world_size - len(batch))  # only a last batch with fewer rows than processes is filled up
-        assert len(together) == len(batch) + extra
-        assert set(batch) <= set(together)
+        assert sorted(together) == sorted(batch)
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
-        assert min(map(len, parts)) >= 1
 
 
-def test_each_process_gets_an_example_even_if_the_token_limit_allows_only_one():
-    batches_by_rank = [
-        list_epoch(build_loader([50] * 8, rows=4, tokens=60, rank=rank, world_size=2)) for rank in (0, 1)
-    ]
-    assert [len(batch) for batches in batches_by_rank for batch in batches] == [1] * 8
-    assert sorted(index for batches in batches_by_rank for batch in batches for index in batch) == list(range(8))
+def test_a_process_without_a_share_gets_an_example_that_does_not_count():
+    loaders = [build_loader([50] * 3, rows=4, tokens=60, rank=rank, world_size=2) for rank in (0, 1)]
+    own, other = ([(len(batch.indices), batch.is_filler) for batch in loader.epoch(0)] for loader in loaders)
+    assert own == [(1, False)] * 3
+    assert other == [(1, True)] * 3
 
 
-def test_rows_and_examples_that_cannot_be_divided_among_processes_are_rejected():
-    with pytest.raises(UsageError, match="a batch of 7 cannot be divided among 2 processes"):
-        build_loader(rows=7, world_size=2)
-    with pytest.raises(UsageError, match="1 example cannot be divided among 2"):
-        build_loader([5], rows=2, world_size=2)
+def test_batches_with_fewer_rows_than_processes_are_rejected_with_advice_for_a_run_that_is_resumed():
+    with pytest.raises(UsageError, match="a batch of 2 cannot be divided among 3 processes") as excinfo:
+        build_loader(rows=2, world_size=3)
+    assert excinfo.value.fix.startswith("Use --nproc 2 or fewer.")
 
 
 @pytest.mark.parametrize("world_size", [1, 3])

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import random
 import signal
-import time
 
 import pytest
 from fault_cases import CASES
 from fault_counts import CountFunction, choose_count
-from forked_runs import draw_delays
 
 pytestmark = pytest.mark.slow
 
@@ -25,15 +23,10 @@ def test_kills_at_random_moments_change_no_result(
     """Each process is killed after a random time, which may be before the run exists, until it ends by itself."""
     case = make_case(task, family)
     kills, folder = 0, case.new_folder()
-    for delay in draw_delays(generator, 1.2 * case.seconds):
-        process = case.start(folder)
-        time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
-        status, stderr = process.finish()
+    while kills < choose_count(2, 20):
+        status, stderr = case.signal_at_random(folder, signal.SIGKILL, generator)
         assert status in (0, -signal.SIGKILL), stderr
         kills += status != 0
-        if kills >= choose_count(2, 20):
-            break
         if status == 0:
             case.check(folder)
             folder = case.new_folder()

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import random
 import signal
-import time
 from pathlib import Path
 
 import live_runs
 import pytest
 from fault_counts import CountFunction, choose_count
-from forked_runs import ForkServer, draw_delays
+from forked_runs import MAX_SECONDS, ForkServer
 from live_runs import get_logged_step, get_saved_step
 
 pytestmark = pytest.mark.slow
 
-MAX_SECONDS = 10.0  # from the signal to the end of the process
 CASES = [("language", "lstm"), ("language", "ngram"), ("classify", "transformer"), ("forecast", "feedforward")]
 CASES += [("translate", "lstm")]
 
@@ -26,11 +24,8 @@ def test_sigterm_at_random_moments_ends_the_process_and_changes_no_result(
 ):
     case = make_case(task, family)
     signals, folder = 0, case.new_folder()
-    for delay in draw_delays(generator, 1.2 * case.seconds):
-        process = case.start(folder)
-        time.sleep(delay)
-        process.send_signal(signal.SIGTERM)
-        status, stderr = process.finish(MAX_SECONDS)
+    while signals < choose_count(2, 10):
+        status, stderr = case.signal_at_random(folder, signal.SIGTERM, generator)
         if status == -signal.SIGTERM:  # before the first line of Seqwise was executed, or after the last
             assert (folder / "summary.json").exists() or not folder.exists()
             continue
@@ -40,8 +35,6 @@ def test_sigterm_at_random_moments_ends_the_process_and_changes_no_result(
             has_run = (folder / "config.yaml").exists()
             assert (f"Resume with: seqwise train --resume {folder}" in stderr.splitlines()[-1]) == has_run
             assert has_run or not folder.exists()
-        if signals >= choose_count(2, 10):
-            break
         if status == 0:
             case.check(folder)
             folder = case.new_folder()

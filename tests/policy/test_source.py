@@ -16,9 +16,18 @@ KERNEL_LINES = 72  # the kernel of a backward pass cannot be split: its values s
 # Modules that may be longer, with their reason.
 LONG_MODULES = {"config.py": "every setting of every task, one after another"}
 
-UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+UNSAFE_MODULES = {
+    *("pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"),
+    "multiprocessing",  # its queues and pipes contain pickles
+}
 UNSAFE_CALLS = {
     *("eval", "exec", "compile", "__import__", "os.system", "torch.load", "torch.save"),
+    # These exchange pickles between processes.
+    *(
+        f"{module}.{name}"
+        for module in ("dist", "torch.distributed")
+        for name in ("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list")
+    ),
     *("yaml.load", "yaml.load_all", "yaml.full_load", "yaml.unsafe_load", "yaml.full_load_all", "yaml.unsafe_load_all"),
 }
 # Modules that may remove files; all others call `files.remove`, which never follows a link to elsewhere.
@@ -136,6 +145,9 @@ def test_the_check_detects_removals(line: str):
         "yaml.load(text)",
         "np.load(path, allow_pickle=True)",
         "subprocess.run(line, shell=True)",
+        "dist.all_gather_object(lists, items)",
+        "from torch.distributed import broadcast_object_list",
+        "import multiprocessing as mp",
     ],
 )
 def test_the_check_detects_unsafe_calls(line: str):

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from live_runs import get_saved_step
 
 from seqwise.training.checkpoints import NUM_CHECKPOINTS
 
+MAX_SECONDS = 10.0  # from a signal to the end of the process
 SECONDS = 120.0  # after which a process counts as hanging; the machine may be busy
 
 
@@ -158,6 +158,19 @@ class TrainingCase:
     def start(self, folder: Path, **options: Any) -> ForkedRun:
         return self.server.start(*self.build_command(folder), **options)
 
+    def signal_at_random(self, folder: Path, number: int, generator: random.Random) -> tuple[int, str]:
+        """Starts, and sends a signal after a random time, unless the process has ended; returns as `finish` does.
+
+        The longest time follows the speed of a busy machine, so that all parts of a run are interrupted.
+        """
+        process = self.start(folder)
+        if process.poll(generator.uniform(0, self.seconds)) is None:
+            process.send_signal(number)
+            self.seconds *= 1.1
+        else:
+            self.seconds *= 0.8
+        return process.finish(MAX_SECONDS)
+
     def start_with_fault(self, folder: Path, action: str = "", at: int = 0) -> ForkedRun:
         """Starts with an empty cache and an action at operation `at` on the files of the run or the cache."""
         cache = folder.with_suffix(".cache")
@@ -197,9 +210,3 @@ def draw_seed() -> int:
     seed = int(os.environ.get("SEQWISE_FAULTS_SEED") or random.SystemRandom().randrange(2**32))
     print(f"to repeat these faults: SEQWISE_FAULTS_SEED={seed}")  # noqa: T201 - in the output of a failed test
     return seed
-
-
-def draw_delays(generator: random.Random, longest: float) -> Iterator[float]:
-    """Yields random seconds after which to send a signal."""
-    while True:
-        yield generator.uniform(0, longest)

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +20,12 @@ from live_runs import SMALL, finish, get_logged_step, get_saved_step, read_outco
 from safetensors.torch import load_file
 
 from seqwise.cli.main import main
+from seqwise.config import parse_settings
+from seqwise.errors import UsageError
+from seqwise.training import launcher, loopback
+from seqwise.training.heartbeat import Heartbeats, Row
+from seqwise.training.launcher import LostProcessError
+from seqwise.training.training_run import create_run
 
 STEPS = 120
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "seqwise"]
@@ -254,43 +261,63 @@ def test_a_usage_error_in_a_worker_is_reported_once(scenarios):
     assert not (root / "missing").exists()
 
 
-@pytest.mark.slow
-def test_a_process_that_breaks_after_all_are_done_changes_no_result(tmp_path):
-    from torch.distributed import TCPStore
+@pytest.fixture
+def ending(tmp_path):
+    """Returns the exit status of the launcher for those of its workers, and for what the store contains."""
 
-    from seqwise.errors import SeqwiseError
-    from seqwise.training import distribution
+    def end(statuses: list[int | None], complete: Sequence[int] = (), **store_content: str) -> int:
+        store, heartbeats = loopback.open_store(), Heartbeats.create(len(statuses))
+        for key, value in store_content.items():
+            store.set(f"seqwise/{key}", value)
+        for rank in complete:
+            heartbeats.numbers[len(Row._fields) * rank + Row._fields.index("is_done")] = 1
+        heartbeats.close()
+        return launcher._get_exit_status(statuses, heartbeats, store, tmp_path)
 
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    store.add(distribution.DONE_KEY, 1)
-    with pytest.raises(SeqwiseError, match="process 2 of 2 was ended by SIGABRT"):
-        distribution._get_exit_status([0, -signal.SIGABRT], store, tmp_path)
-    store.add(distribution.DONE_KEY, 1)
-    assert distribution._get_exit_status([0, -signal.SIGABRT], store, tmp_path) == 0
-    assert distribution._get_exit_status([130, -signal.SIGABRT], store, tmp_path) == 130
+    return end
+
+
+def test_a_process_that_breaks_after_its_work_is_done_changes_no_result(ending):
+    with pytest.raises(LostProcessError, match="process 2 of 2 was ended by SIGABRT"):
+        ending([0, -signal.SIGABRT], complete=[0])
+    assert ending([0, -signal.SIGABRT], complete=[0, 1]) == 0
+    assert ending([130, -signal.SIGABRT], complete=[0, 1]) == 130
+
+
+def test_the_exit_status_is_that_of_the_first_process_which_reported_an_error(ending):
+    assert ending([2, 1], failed="0 2") == 2
+    assert ending([1, 2], failed="1 2") == 2
+    assert ending([0, 0]) == 0
+
+
+@pytest.mark.parametrize("failed", ["0 0", "0 256", "1", "", "\xff", "0 -1", "0 1 1", "0 \u0661", "9" * 9999])
+def test_what_the_store_says_never_turns_a_failure_into_a_success(ending, failed):
+    with pytest.raises(LostProcessError, match="process 2 of 2 was ended by SIGKILL"):
+        ending([0, -signal.SIGKILL], failed=failed, done="2", joined="2")
+    assert ending([0, 3], failed=failed) == 3
+    assert ending([0, None], failed=failed) == 1  # killed by the launcher, because it did not exit
+
+
+def test_what_the_store_says_never_turns_a_success_into_a_failure(ending):
+    assert ending([0, 0], failed="0 1", lost="no contact") == 0
 
 
 def test_more_processes_than_gpus_are_rejected_before_any_is_started(monkeypatch, tmp_path):
-    from seqwise.errors import UsageError
-    from seqwise.training import distribution
-
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(distribution, "_start_worker", lambda *args: pytest.fail("started"))
+    monkeypatch.setattr(launcher, "_start_worker", lambda *args: pytest.fail("started"))
     with pytest.raises(UsageError, match="--nproc: expected at most 2, one process for each GPU; received 3"):
-        distribution.launch(3, torch.device("cuda"), ["train"], tmp_path)
+        launcher.launch(3, torch.device("cuda"), ["train"], tmp_path)
 
 
 def test_the_launcher_chooses_the_folder_of_a_run_of_several_processes(monkeypatch, tmp_path, book):
     """So that it can print how to resume the run."""
-    from seqwise.training import distribution
-
     calls: list[tuple] = []
 
     def launch(*args) -> int:
         calls.append(args)
         return 0
 
-    monkeypatch.setattr(distribution, "launch", launch)
+    monkeypatch.setattr(launcher, "launch", launch)
     monkeypatch.chdir(tmp_path)
     assert main(["train", str(book), "--device", "cpu", *TWO]) == 0
     folder = Path("runs/language-lstm-1")
@@ -299,11 +326,7 @@ def test_the_launcher_chooses_the_folder_of_a_run_of_several_processes(monkeypat
 
 
 def test_a_batch_that_cannot_be_divided_is_rejected_before_the_run_is_created(book, tmp_path):
-    from seqwise.config import parse_settings
-    from seqwise.errors import UsageError
-    from seqwise.training.training_run import create_run
-
     settings = parse_settings({"model": "lstm", "training": {"batch_size": 3}, "text": {"tokenizer": "characters"}})
-    with pytest.raises(UsageError, match="a batch of 3 cannot be divided among 2 processes"):
-        create_run(str(book), settings, tmp_path / "run", processes=2)
+    with pytest.raises(UsageError, match="a batch of 3 cannot be divided among 4 processes"):
+        create_run(str(book), settings, tmp_path / "run", processes=4)
     assert not (tmp_path / "run").exists()

@@ -76,7 +76,8 @@ def main(argv: Sequence[str]) -> int:
     _reject_contradictions(args)
     if args.resume is None:
         check_effects([args.settings], typed)  # again when the task is known
-    from seqwise.training.distribution import handle_signals, is_worker, join_world, launch, raise_interrupt
+    from seqwise.training.distribution import handle_signals, is_worker, join_world, raise_interrupt
+    from seqwise.training.launcher import launch
     from seqwise.training.run import Run
     from seqwise.training.training_run import choose_device
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from seqwise.data.shuffle import permutation
-from seqwise.errors import UsageError, pluralize
+from seqwise.errors import UsageError
 
 BUCKET_GROWTH = 1.2  # longest / shortest length of a bucket: little padding, many examples to shuffle
 
@@ -31,6 +31,7 @@ class Batch:
 
     positions: Tensor | None = None  # (B,) int64: where each sequence begins in the data
     resets_state: bool = True  # False: the sequences continue those of the previous batch; the model keeps its state
+    is_filler: bool = False  # True: this process has no share of the batch, so its sequences do not count
 
     @property
     def num_sequences(self) -> int:
@@ -115,13 +116,22 @@ class Batches(Protocol):
         ...
 
 
+def check_batch_size(batch_size: int, world_size: int) -> None:
+    """Raises an error if a batch has fewer sequences than there are processes."""
+    if batch_size < world_size:
+        problem = f"a batch of {batch_size} cannot be divided among {world_size} processes."
+        fix = f"Use --nproc {batch_size} or fewer."  # a run that is resumed keeps its batch size
+        if world_size > 1:
+            fix += f" A new run may have a larger --training.batch-size instead: at least {world_size}."
+        raise UsageError(problem, fix=fix)
+
+
 def shard_batch(batch_size: int, rank: int, world_size: int) -> range:
-    """Returns the sequences of a batch that one of `world_size` processes computes: an equal, contiguous share."""
-    if batch_size < 1 or batch_size % world_size:
-        fix = f"Set --training.batch-size to a multiple of {world_size}."
-        raise UsageError(f"a batch of {batch_size} cannot be divided among {world_size} processes.", fix=fix)
-    share = batch_size // world_size
-    return range(rank * share, (rank + 1) * share)
+    """Returns the sequences of a batch that one of `world_size` processes computes: contiguous, and none if too few.
+
+    Shares differ by at most one sequence; losses are sums, so the update does not depend on the shares.
+    """
+    return range(rank * batch_size // world_size, (rank + 1) * batch_size // world_size)
 
 
 B = TypeVar("B", bound=Batch)
@@ -132,10 +142,9 @@ class BucketLoader(Generic[B]):
 
     `lengths[i]` is the length of example i; `collate` returns the batch of some examples by their indices. A batch has
     at most `batch_size` examples, and at most `max_tokens` tokens (0: any number) with its padding, so that one long
-    line does not exhaust the memory, but always at least one example per process. A last batch with fewer examples than
-    processes is filled up with the shortest examples; otherwise every example is in exactly one batch of an epoch.
-    Which examples are in which batch, and the order of the batches, are pure functions of (seed, epoch). Processes
-    share each batch: their number changes only batches with fewer examples than processes.
+    line does not exhaust the memory, but always at least one example. Every example is in exactly one batch of an
+    epoch. Which examples are in which batch, and the order of the batches, are pure functions of (seed, epoch).
+    Processes share each batch; of a batch with fewer examples than processes, some get an example that does not count.
     """
 
     def __init__(
@@ -148,12 +157,8 @@ class BucketLoader(Generic[B]):
         rank: int = 0,
         world_size: int = 1,
     ):
-        shard_batch(batch_size, rank, world_size)  # raises if a batch cannot be divided among the processes
+        check_batch_size(batch_size, world_size)
         self.lengths = np.asarray(lengths, dtype=np.int64)
-        if len(self.lengths) < world_size:
-            raise UsageError(
-                f"{pluralize(len(self.lengths), 'examples')} cannot be divided among {world_size} processes."
-            )
         self.collate = collate
         self.batch_size, self.max_tokens = batch_size, max_tokens
         self.seed, self.rank, self.world_size = seed, rank, world_size
@@ -186,15 +191,17 @@ class BucketLoader(Generic[B]):
         order = order[np.argsort(self.buckets[order], kind="stable")]  # shuffled within each bucket
         for batch in permutation(self.steps, self.seed, index, 1)[start:]:
             first, stop = self.bounds[batch]
-            num_missing = max(0, self.world_size - (stop - first))
-            indices = np.concatenate([order[first:stop], order[:num_missing]])
             # Every `world_size`-th example, because later ones are longer. Shares may differ by one: losses are sums.
-            yield self.collate(indices[self.rank :: self.world_size])
+            own_indices = order[first:stop][self.rank :: self.world_size]
+            if len(own_indices):
+                yield self.collate(own_indices)
+            else:
+                yield replace(self.collate(order[first : first + 1]), is_filler=True)
 
     def _limit_size(self, length: int) -> int:
         """Returns the maximum number of examples of this length in a batch."""
         size = min(self.batch_size, self.max_tokens // max(1, length)) if self.max_tokens else self.batch_size
-        return max(self.world_size, size)
+        return max(1, size)
 
 
 def spread_indices(count: int, share: float = 1.0) -> np.ndarray:

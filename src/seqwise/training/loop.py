@@ -13,7 +13,6 @@ The loop knows nothing of tasks: a model is called as `model(batch, state) → (
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -30,6 +29,7 @@ from seqwise.errors import MemoryLimitError, UsageError
 from seqwise.layers.old_names import use_current_names
 from seqwise.resolved_settings import ResolvedTrainingSettings
 from seqwise.training.checkpoints import Snapshot, find_non_finite, get_weights, load_weights
+from seqwise.training.clock import read_clock
 from seqwise.training.distribution import World
 from seqwise.training.memory import MicroBatches, explain_out_of_memory, limit_to_budget
 from seqwise.training.optimizers import (
@@ -88,7 +88,7 @@ class Trainer:
         self.validation_cost = 0.0  # of one validation, as a fraction of a budget in tokens or epochs
         self.model_state: ModelState = None  # passed from batch to batch
         self.notes: list[str] = []  # messages for the next step
-        self._start_time = 0.0  # `time.perf_counter()` at which training would have started if it had never paused
+        self._start_time = 0.0  # `read_clock()` at which training would have started if it had never paused
 
         compute = partial(forward_backward, model, self.device, settings.precision == "bfloat16")
         on_one_gpu = world.size == 1 and self.device.type == "cuda"
@@ -99,7 +99,7 @@ class Trainer:
 
     def steps(self) -> Iterator[Step]:
         """Trains until the budget is spent, validation stops improving, or the caller stops iterating."""
-        self._start_time = time.perf_counter() - self.state.seconds
+        self._start_time = read_clock() - self.state.seconds
         while True:
             batches = self.batches.epoch(self.state.epoch, self.state.step_in_epoch)
             updates = PrefetchIterator(map(self.compute_gradients, batches))
@@ -113,9 +113,9 @@ class Trainer:
                     step = self.run_validation(step)
                 self.state.ended = self._find_reason_to_stop(step)
 
-                pause_start = time.perf_counter()
+                pause_start = read_clock()
                 yield self._complete_step(step)
-                self._start_time += time.perf_counter() - pause_start  # the caller's time is not training time
+                self._start_time += read_clock() - pause_start  # the caller's time is not training time
                 if self.state.ended:
                     return
             self.state.epoch, self.state.step_in_epoch = self.state.epoch + 1, 0
@@ -184,7 +184,7 @@ class Trainer:
         """Evaluates the model, and passes the result to the schedule and to averaged SGD."""
         state = self.state
         state.validations = max(state.validations + 1, self._count_due_validations(step.progress))
-        start = time.perf_counter()
+        start = read_clock()
         try:
             metrics = self._evaluate()
         except MemoryLimitError:
@@ -268,7 +268,7 @@ class Trainer:
 
     def _measure_seconds(self, start: float) -> float:
         """Returns the seconds since `start` in the first process, else 0, so that the sum is equal in all processes."""
-        return time.perf_counter() - start if self.world.is_first else 0.0
+        return read_clock() - start if self.world.is_first else 0.0
 
     def _complete_step(self, step: Step) -> Step:
         """Returns the step with the values that validation changes, and with the notes."""

@@ -39,18 +39,20 @@ class BatchShare:
     ranges: tuple[SequenceRange, ...]  # of this process
     num_targets: float  # 1 instead of 0, because the loss is divided by it
     num_tokens: float
-    is_partial: bool = False  # whether some sequences are left out
+    is_partial: bool = False  # whether some sequences, or all of some processes, are left out
 
 
 def limit_to_budget(batch: Batch, tokens_left: float, world: World) -> BatchShare:
     """Returns the share of a batch for which `tokens_left` suffices; the whole batch except at the end of a budget."""
-    num_targets, num_tokens = world.sum(batch.num_targets, batch.num_tokens)
+    own_targets, own_tokens = (0, 0) if batch.is_filler else (batch.num_targets, batch.num_tokens)
+    num_targets, num_tokens, num_fillers = world.sum(own_targets, own_tokens, batch.is_filler)
     if num_tokens <= tokens_left:
-        return BatchShare((SequenceRange(0, batch.num_sequences),), num_targets or 1.0, num_tokens)
-    tokens_of_lower_ranks = sum(world.gather([batch.num_tokens])[: world.rank])
-    ranges = select_sequences(batch, tokens_left - tokens_of_lower_ranks)
-    own_targets = sum(weight * batch.slice(start, stop).num_targets for start, stop, weight in ranges)
-    (num_targets,) = world.sum(own_targets)
+        whole_batch = () if batch.is_filler else (SequenceRange(0, batch.num_sequences),)
+        return BatchShare(whole_batch, num_targets or 1.0, num_tokens, is_partial=num_fillers > 0)
+    tokens_of_lower_ranks = sum(world.gather([own_tokens])[: world.rank])
+    ranges = () if batch.is_filler else select_sequences(batch, tokens_left - tokens_of_lower_ranks)
+    remaining_targets = sum(weight * batch.slice(start, stop).num_targets for start, stop, weight in ranges)
+    (num_targets,) = world.sum(remaining_targets)
     return BatchShare(ranges, num_targets or 1.0, tokens_left, is_partial=True)
 
 

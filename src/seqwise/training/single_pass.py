@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
 from seqwise.tasks.task import Task
 from seqwise.training.card import build_model_card
+from seqwise.training.clock import read_clock
 from seqwise.training.distribution import World, handle_signals, raise_interrupt
 from seqwise.training.run import Run, Summary
 from seqwise.training.step import Step
@@ -46,13 +46,13 @@ class SinglePassRun:
 
     def _fit(self) -> Step:
         self.run.drop_metrics_after(0)
-        times = [time.perf_counter()]
+        times = [read_clock()]
         tokens = self.task.fit(self.model)
-        times.append(time.perf_counter())
+        times.append(read_clock())
         validation = self.task.validate(self.model, self.run.settings, World())
-        times.append(time.perf_counter())
+        times.append(read_clock())
         self.run.save_weights(self.model.get_tensors())
-        times.append(time.perf_counter())
+        times.append(read_clock())
         training, validating, saving = (end - start for start, end in pairwise(times))
         seconds = training + validating
         self.summary = Summary(

@@ -6,7 +6,6 @@ content. `TrainingRun.steps` yields the steps of the loop and saves; the caller 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -36,6 +35,7 @@ from seqwise.training.checkpoints import (
     remove_unusable_checkpoints,
     save_checkpoint,
 )
+from seqwise.training.clock import read_clock
 from seqwise.training.distribution import World, get_local_device
 from seqwise.training.health_monitor import open_monitor
 from seqwise.training.initialization import (
@@ -103,13 +103,13 @@ def prepare_task(
     data: str, settings: Settings, log: LogFunction = no_log, progress: ProgressCallback | None = None
 ) -> tuple[Settings, Task, WordVectors | None]:
     """Returns the settings, the task prepared on the data, and the word vectors of `--vectors`, if any."""
-    start = time.perf_counter()
+    start = read_clock()
     settings, preprocessor = inherit_from_run(settings, log)
     word_vectors = WordVectors.read(settings, log, progress)
     if word_vectors is not None and settings.text.extend_vocabulary:
         preprocessor = Preprocessor(extra_words=word_vectors.vectors.words[: settings.text.extend_vocabulary])
     task = get_task(settings.task).prepare(data, settings, preprocessor, log=log, progress=progress)
-    task.reading_seconds = time.perf_counter() - start
+    task.reading_seconds = read_clock() - start
     return settings, task, word_vectors
 
 
@@ -146,9 +146,9 @@ def detect_task(settings: Settings, data: str, log: LogFunction = no_log) -> Set
 
 def open_task(run: Run, log: LogFunction = no_log) -> Task:
     """Prepares the task of an existing run; its data must not have changed."""
-    start = time.perf_counter()
+    start = read_clock()
     task = get_task(run.settings.task).prepare(run.metadata.data, run.settings, run.preprocessor, log=log)
-    task.reading_seconds = time.perf_counter() - start
+    task.reading_seconds = read_clock() - start
     if task.fingerprint != run.metadata.fingerprint:
         problem = f"{run.metadata.data} is not the data this run was started with."
         raise RunError(problem, fix="Put the original file back, or start a new run.")
@@ -207,10 +207,10 @@ class TrainingRun:
         if not state.validation_share and self.budget_tokens is not None:
             state.validation_share = choose_share(split, self.budget_tokens)
         elif not state.validation_share:
-            start = time.perf_counter()
+            start = read_clock()
             share = measure_share(split, trainer.budget.amount, self.world, self._validate)
             state.validation_share = share
-            state.validating_outside += time.perf_counter() - start
+            state.validating_outside += read_clock() - start
         if state.validation_share < 1 and self.budget_tokens is not None:
             trainer.validation_cost = FORWARD_COST * state.validation_share * split.num_tokens / self.budget_tokens
         if state.validation_share < 1 and not state.ended:
@@ -241,9 +241,9 @@ class TrainingRun:
         validations = [row["validation"] for row in self.run.read_metrics() if row.get("validation")]
         validation, final_share = min(validations, key=get_objective, default=None), self._choose_final_share()
         if final_share is not None:
-            start = time.perf_counter()
+            start = read_clock()
             validation = self._validate_best(final_share)
-            state.validating_outside += time.perf_counter() - start
+            state.validating_outside += read_clock() - start
         seconds = {
             "reading": state.reading,
             "training": state.seconds - state.validating,
@@ -308,13 +308,13 @@ class TrainingRun:
         """Yields the steps of the loop, and saves. The first step after `stop()` returns true is the last."""
         if self.ended:
             return
-        last_save = time.monotonic()
+        last_save = read_clock()
         first_step = self.trainer.state.step + 1
         for step in self.trainer.steps():
             if step.number == first_step:
                 self._save_backends()
             step = self._log_step(step)
-            start = time.perf_counter()
+            start = read_clock()
             if step.best:
                 self._save_best_weights()
             should_stop, should_save = self.world.sum(
@@ -322,10 +322,10 @@ class TrainingRun:
             )
             if should_stop or should_save:
                 self._save_checkpoint(step.number)
-                last_save = time.monotonic()
+                last_save = read_clock()
             if (should_stop or step.ended) and self.trainer.state.best_loss is None:
                 self._save_best_weights()  # without a validation these are the newest weights
-            self.trainer.state.saving += time.perf_counter() - start
+            self.trainer.state.saving += read_clock() - start
             yield step
             if should_stop:
                 return
@@ -339,7 +339,7 @@ class TrainingRun:
             self.run.update_environment(recurrent_layers=backends)
 
     def _is_save_due(self, step: Step, last_save: float) -> bool:
-        if step.ended or time.monotonic() - last_save > MAX_UNSAVED_SECONDS:
+        if step.ended or read_clock() - last_save > MAX_UNSAVED_SECONDS:
             return True
         interval = self.run.settings.training.save_every
         return step.number % interval == 0 if interval else step.validation is not None

@@ -9,11 +9,11 @@ short for it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from seqwise.budget import Budget
 from seqwise.tasks.task import Size
+from seqwise.training.clock import read_clock
 from seqwise.training.distribution import World
 
 NUM_VALIDATIONS = 20  # per budget, unless `validate_every` says otherwise
@@ -52,9 +52,9 @@ def measure_share(split: Size, seconds: float, world: World, validate: Callable[
     share = min(1.0, FIRST_MEASURED_TOKENS / max(1, split.num_tokens))
     validate(share)  # compiles kernels, which is not measured
     while True:
-        start = time.perf_counter()
+        start = read_clock()
         validate(share)
-        (duration,) = world.sum((time.perf_counter() - start) * world.is_first)  # the same in all processes
+        (duration,) = world.sum((read_clock() - start) * world.is_first)  # the same in all processes
         if share == 1 or duration >= seconds_per_validation:
             break
         share = min(1.0, share * GROWTH)

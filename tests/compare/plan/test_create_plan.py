@@ -85,7 +85,7 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
             "--lr-trials 2 searches for a learning rate, but it is already set: fast 0.5.",
             "Use --lr-trials 1",
         ),
-        ({"nproc": 3}, "a batch of 4 cannot be divided among 3 processes", "--training.batch-size"),
+        ({"nproc": 5}, "a batch of 4 cannot be divided among 5 processes", "--training.batch-size"),
     ],
     ids=str,
 )

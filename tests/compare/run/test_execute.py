@@ -50,7 +50,7 @@ from seqwise.errors import NonFiniteError, SaveError, UsageError
 from seqwise.metrics.evaluation import ExampleScores
 from seqwise.tasks.language.task import Language
 from seqwise.training.checkpoints import get_resume_command, load_newest_checkpoint
-from seqwise.training.distribution import LostProcessError
+from seqwise.training.launcher import LostProcessError
 from seqwise.training.run import Run
 
 

@@ -32,7 +32,7 @@ from seqwise.compare.run.engine import MAX_LOST_PROCESSES
 from seqwise.compare.run.execute import LostJobProcess
 from seqwise.compare.run.jobs import Job, Outcome, load_test, load_training
 from seqwise.compare.run.local_engine import LocalEngine
-from seqwise.training import distribution
+from seqwise.training import launcher
 
 SECONDS = 120  # long, because the machine may be busy
 FAMILIES = ["rnn", "gru", "feedforward", "transformer"]
@@ -508,18 +508,18 @@ def test_a_worker_imports_seqwise_from_the_same_place(tmp_path: Path, monkeypatc
     source = str(Path(environment.__file__).parents[1])
     monkeypatch.setenv("PYTHONPATH", "mine")
     monkeypatch.chdir(tmp_path)
-    assert distribution.build_worker_environment()["PYTHONPATH"] == "mine"
+    assert launcher.build_worker_environment()["PYTHONPATH"] == "mine"
     monkeypatch.chdir(source)  # `python -m seqwise` finds it here, installed or not
-    assert distribution.build_worker_environment()["PYTHONPATH"] == f"mine{os.pathsep}{source}"
+    assert launcher.build_worker_environment()["PYTHONPATH"] == f"mine{os.pathsep}{source}"
     monkeypatch.delenv("PYTHONPATH")
-    assert distribution.build_worker_environment()["PYTHONPATH"] == source
+    assert launcher.build_worker_environment()["PYTHONPATH"] == source
 
 
 def test_the_environment_of_a_worker_leaves_that_of_the_caller_unchanged(monkeypatch: pytest.MonkeyPatch):
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"):
         monkeypatch.delenv(name, raising=False)
     before = dict(os.environ)
-    assert distribution.build_worker_environment()["GOMP_SPINCOUNT"] == "1000"
+    assert launcher.build_worker_environment()["GOMP_SPINCOUNT"] == "1000"
     assert dict(os.environ) == before
 
 

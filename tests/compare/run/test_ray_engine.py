@@ -14,9 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from listeners import find_public, list_descendants, list_listeners
 from small_comparison import create_comparison
 
 from seqwise import environment
@@ -567,6 +569,51 @@ def test_without_a_cluster_ray_runs_on_this_machine(short_folder: Path, monkeypa
         assert signal.getsignal(signal.SIGTERM) == handler
     finally:
         ray.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system lists no sockets in /proc")
+def test_without_a_cluster_no_process_of_ray_listens_beyond_this_machine(monkeypatch: pytest.MonkeyPatch):
+    """Head, node, agents, the driver and a process with an environment of its own, as those of jobs are."""
+    ray = import_ray_or_skip()
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    before = dict(os.environ)
+    try:
+        cluster.connect()
+
+        def get_pid() -> int:
+            import os
+
+            return os.getpid()
+
+        task = ray.remote(get_pid).options(runtime_env=engine_module._make_runtime_env())
+        pid = ray.get(task.remote())
+        listeners = list_listeners(list_descendants(os.getpid()))
+        assert {pid, os.getpid()} <= set().union(*listeners.values())
+        assert len(listeners) >= 5, listeners
+        assert find_public(listeners) == {}
+        # A cluster that is joined later in this process is reached by the usual address.
+        assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in os.environ.keys() - before.keys()
+        assert (sys.platform != "darwin") == sys.modules["ray._private.ray_constants"].ENABLE_RAY_CLUSTER
+    finally:
+        ray.shutdown()
+
+
+def test_a_ray_that_ignores_the_loopback_address_is_stopped(monkeypatch: pytest.MonkeyPatch):
+    calls = []
+    fake = SimpleNamespace(
+        is_initialized=lambda: False,
+        init=lambda *args, **options: calls.append("init"),
+        nodes=lambda: [{"NodeManagerAddress": "10.0.0.7"}],
+        shutdown=lambda: calls.append("shutdown"),
+        __version__="9.9",
+    )
+    monkeypatch.setattr(cluster, "import_ray", lambda: fake)
+    monkeypatch.setitem(sys.modules, "ray._private.ray_constants", SimpleNamespace())
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    with pytest.raises(UsageError, match=r"Ray 9\.9 listens on 10\.0\.0\.7: other machines could run programs here"):
+        cluster.connect()
+    assert calls == ["init", "shutdown"]
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from seqwise.errors import UsageError
 from seqwise.families import get_family
 from seqwise.new_folders import explain_creation_errors
 from seqwise.tasks.task import Task
-from seqwise.training.distribution import check_process_count
+from seqwise.training.launcher import check_process_count
 from seqwise.training.training_run import (
     build_defaults_context,
     choose_device,

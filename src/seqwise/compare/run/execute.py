@@ -59,8 +59,10 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import InferenceOptions, Task
 from seqwise.training.api import TrainedModel
 from seqwise.training.checkpoints import get_resume_command as resume_training_command
-from seqwise.training.distribution import LostProcessError, World, launch
+from seqwise.training.clock import read_clock
+from seqwise.training.distribution import World
 from seqwise.training.initialization import compile_layers
+from seqwise.training.launcher import LostProcessError, launch
 from seqwise.training.loop import Trainer
 from seqwise.training.run import CONFIG, WEIGHTS, Run
 from seqwise.training.step import get_objective
@@ -322,9 +324,9 @@ class _Execution:
             rows = run.read_metrics()
         model = task.build(settings).to(choose_device(settings))
         for _ in range(2):  # the first compiles kernels
-            start = time.perf_counter()
+            start = read_clock()
             task.validate(model, settings, World(), choose_minimum_share(task.valid_size()))
-            validation_seconds = time.perf_counter() - start
+            validation_seconds = read_clock() - start
         tokens = rows[-1]["tokens"] / rows[-1]["step"]
         speed = median(row["tokens_per_second"] for row in rows[1:] or rows)  # the first update compiles kernels
         return SpeedResult(tokens / speed, tokens, validation_seconds)

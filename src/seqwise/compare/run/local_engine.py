@@ -23,7 +23,8 @@ from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE
 from seqwise.compare.run.engine import JobQueue
 from seqwise.compare.run.jobs import Event, Job, OnEvent
 from seqwise.compare.run.worker import STOPPED_STATUS
-from seqwise.training.distribution import build_python_command, build_worker_environment
+from seqwise.training.distribution import suspend_with
+from seqwise.training.launcher import build_python_command, build_worker_environment
 
 STOP_SECONDS = 60.0  # for a worker to save its state and exit
 POLL_SECONDS = 0.2
@@ -71,11 +72,12 @@ class LocalEngine:
 
         count = min(len(self.workers), len(jobs))
         threads = [threading.Thread(target=serve, args=(slot,), daemon=True) for slot in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(POLL_SECONDS)  # a join without a limit would delay Ctrl-C
+        with suspend_with(self._send, stop_signal=signal.SIGTSTP):  # workers have processes of --nproc to stop first
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(POLL_SECONDS)  # a join without a limit would delay Ctrl-C
         if errors:
             raise errors[0]
 
@@ -88,6 +90,10 @@ class LocalEngine:
             reason = worker.execute(job, jobs, should_stop)
             if reason and not should_stop():
                 jobs.handle_lost_process(job, reason)
+
+    def _send(self, signal_number: int) -> None:
+        for worker in filter(None, self.workers):
+            worker.process.send_signal(signal_number)
 
     def close(self) -> None:
         for worker in filter(None, self.workers):

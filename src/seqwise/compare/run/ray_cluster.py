@@ -6,13 +6,14 @@ It knows nothing of jobs. Ray is imported when it is needed, and sends no usage 
 from __future__ import annotations
 
 import importlib
+import ipaddress
 import math
 import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,13 +62,47 @@ def connect() -> bool:
                 problem = f"the Ray cluster at {address} cannot be joined: {_get_first_line(error)}"
                 fix = "Start one with: ray start --head. Without RAY_ADDRESS this machine is used."
                 raise UsageError(problem, fix=fix) from None
-        cores = environment.count_cpus()
-        try:
-            ray.init("local", num_cpus=cores, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False, **quiet)
-        except (OSError, RuntimeError, ValueError) as error:
-            fix = "Perhaps RAY_TMPDIR, a short path to a folder with room, helps. Or use --engine local."
-            raise UsageError(f"Ray cannot be started here: {_get_first_line(error)}", fix=fix) from None
+        _start_local_cluster(ray, quiet)
     return True
+
+
+def _start_local_cluster(ray: Any, options: dict[str, Any]) -> None:
+    """Starts a cluster of this machine alone, whose servers listen on the loopback interface only."""
+    cores = environment.count_cpus()
+    options = {"num_cpus": cores, "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False, **options}
+    try:
+        with _use_loopback():
+            ray.init("local", **options)
+        addresses = {row["NodeManagerAddress"] for row in ray.nodes()}
+        if not all(ipaddress.ip_address(address).is_loopback for address in addresses):
+            ray.shutdown()
+            listed = ", ".join(sorted(addresses))
+            problem = f"Ray {ray.__version__} listens on {listed}: other machines could run programs here."
+            raise UsageError(problem, fix="Use --engine local, or join a protected cluster (docs/compare-cluster.md).")
+    except (OSError, RuntimeError, ValueError) as error:
+        fix = "Perhaps RAY_TMPDIR, a short path to a folder with room, helps. Or use --engine local."
+        raise UsageError(f"Ray cannot be started here: {_get_first_line(error)}", fix=fix) from None
+
+
+@contextmanager
+def _use_loopback() -> Iterator[None]:
+    """Makes Ray use the loopback address of this machine, as it does by default on macOS.
+
+    `ray.init` has no option for it: it replaces 127.0.0.1 by the address in the network. Its processes inherit the
+    variable; in this process Ray has already read it.
+    """
+    constants = importlib.import_module("ray._private.ray_constants")
+    variable, name = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "ENABLE_RAY_CLUSTER"
+    before, is_enabled = os.environ.get(variable), getattr(constants, name, True)
+    os.environ[variable] = "0"
+    setattr(constants, name, False)
+    try:
+        yield
+    finally:
+        setattr(constants, name, is_enabled)
+        os.environ.pop(variable)
+        if before is not None:
+            os.environ[variable] = before
 
 
 def _get_first_line(error: Exception) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from seqwise.compare.run.execute import execute_to_event
 from seqwise.compare.run.jobs import Event, Job, OnEvent
-from seqwise.training.distribution import defer_interrupts
+from seqwise.training.distribution import defer_interrupts, suspend_with
 
 STOPPED_STATUS = 130  # exit status
 
@@ -34,7 +34,7 @@ def main(folder: Path) -> int:
     def report(progress: Event) -> None:
         send({"event": "progress", **progress})
 
-    with defer_interrupts() as is_interrupted:
+    with defer_interrupts() as is_interrupted, suspend_with(lambda signal_number: None):
         while (job := jobs.get()) is not None:
             send({"event": "begin", "pid": os.getpid()})
             result = execute_to_event(folder, job, report, lambda: is_interrupted() or input_ended.is_set())

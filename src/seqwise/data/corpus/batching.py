@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from seqwise.data.batch import TokenBatch, shard_batch
+from seqwise.data.batch import TokenBatch, check_batch_size, shard_batch
 from seqwise.data.corpus.store import TokenStore
 from seqwise.data.shuffle import hash_integers, permute_indices
 from seqwise.errors import DataError, UsageError
@@ -38,6 +38,7 @@ class StreamLoader:
         self, store: TokenStore, batch_size: int, window: Window, seed: int, rank: int = 0, world_size: int = 1
     ):
         self.store, self.batch_size, self.seed = store, batch_size, seed
+        check_batch_size(batch_size, world_size)
         shard = shard_batch(batch_size, rank, world_size)
         num_targets = len(store) - 1
         require_targets(store, max(batch_size, 1 if window == "full" else window), batch_size, window)
@@ -67,27 +68,26 @@ class StreamLoader:
 class WindowLoader:
     """Windows of the text that do not overlap, in random order and independent of each other.
 
-    Each epoch cuts the text at another offset and shuffles anew. The last batch of an epoch may have fewer windows; the
-    fewer than `world_size` windows of it that cannot be divided evenly among the ranks are left out of that epoch, as
-    are fewer than two windows of tokens at the ends of the text.
+    Each epoch cuts the text at another offset and shuffles anew. The last batch of an epoch may have fewer windows; if
+    they are fewer than the processes, some processes get a window that does not count. Fewer than two windows of tokens
+    at the ends of the text are left out of an epoch.
     """
 
     def __init__(
         self, store: TokenStore, batch_size: int, window: Window, seed: int, rank: int = 0, world_size: int = 1
     ):
         self.store, self.batch_size, self.seed, self.rank, self.world_size = store, batch_size, seed, rank, world_size
-        shard_batch(batch_size, rank, world_size)  # raises if a batch cannot be divided among the processes
+        check_batch_size(batch_size, world_size)
         num_targets = len(store) - 1
-        self.window = max(1, num_targets // world_size) if window == "full" else window
-        require_targets(store, self.window * world_size, batch_size, window)
-        self.num_offsets = min(self.window, 1 + num_targets // 20, num_targets - self.window * world_size + 1)
+        self.window = max(1, num_targets) if window == "full" else window
+        require_targets(store, self.window, batch_size, window)
+        self.num_offsets = min(self.window, 1 + num_targets // 20, num_targets - self.window + 1)
         self.num_windows = (num_targets - (self.num_offsets - 1)) // self.window
-        self.last_batch_size = self.num_windows % batch_size // world_size * world_size
 
     @property
     def steps(self) -> int:
         """Batches per epoch, the same on all ranks."""
-        return self.num_windows // self.batch_size + (self.last_batch_size > 0)
+        return -(-self.num_windows // self.batch_size)
 
     def epoch(self, index: int, start: int = 0) -> Iterator[TokenBatch]:
         """Yields the batches of an epoch from batch `start` on."""
@@ -97,14 +97,18 @@ class WindowLoader:
             indices = [self._list_window_indices(step) for step in steps]
             windows = permute_indices(np.concatenate(indices), self.num_windows, self.seed, index)
             starts = offset + self.window * windows
-            for batch_starts in np.split(starts, np.cumsum([len(each) for each in indices])[:-1]):
-                yield read_token_batch(self.store, batch_starts, self.window)
+            for step, batch_starts in zip(steps, np.split(starts, np.cumsum([len(each) for each in indices])[:-1])):
+                batch = read_token_batch(self.store, batch_starts, self.window)
+                yield batch if self._get_shard(step) else replace(batch, is_filler=True)
 
     def _list_window_indices(self, step: int) -> np.ndarray:
-        """Returns the positions of this rank's windows of a batch in the shuffled order."""
-        is_full = (step + 1) * self.batch_size <= self.num_windows
-        shard = shard_batch(self.batch_size if is_full else self.last_batch_size, self.rank, self.world_size)
+        """Returns the positions of this rank's windows of a batch in the shuffled order; the first if it has none."""
+        shard = self._get_shard(step) or range(1)
         return step * self.batch_size + np.arange(shard.start, shard.stop, dtype=np.int64)
+
+    def _get_shard(self, step: int) -> range:
+        batch_size = min(self.batch_size, self.num_windows - step * self.batch_size)
+        return shard_batch(batch_size, self.rank, self.world_size)
 
 
 def read_token_batch(store: TokenStore, starts: np.ndarray, length: int, resets_state: bool = True) -> TokenBatch:
@@ -135,6 +139,7 @@ class StreamEvaluationLoader(StreamLoader):
 
     def __init__(self, store: TokenStore, batch_size: int, window: Window, rank: int = 0, world_size: int = 1):
         self.store, self.batch_size, self.seed, self.num_offsets = store, batch_size, 0, 1
+        check_batch_size(batch_size, world_size)
         shard = shard_batch(batch_size, rank, world_size)
         require_targets(store, 1, batch_size, window)
         stream = np.arange(batch_size + 1, dtype=np.int64)
@@ -207,7 +212,7 @@ class WindowEvaluationLoader:
         self, store: TokenStore, batch_size: int, window: Window, context: int = 0, rank: int = 0, world_size: int = 1
     ):
         self.store, self.batch_size, self.rank, self.world_size = store, batch_size, rank, world_size
-        shard_batch(batch_size, rank, world_size)  # raises if a batch cannot be divided among the processes
+        check_batch_size(batch_size, world_size)
         self.num_targets = len(store) - 1
         require_targets(store, 1, batch_size, window)
         self.window = self.num_targets if window == "full" else min(window, self.num_targets)
@@ -225,17 +230,18 @@ class WindowEvaluationLoader:
     def epoch(self, index: int = 0, start: int = 0) -> Iterator[TokenBatch]:
         """Yields all batches from batch `start` on."""
         for step in range(start, self.steps):
-            num_windows = min(self.batch_size, self.num_windows - step * self.batch_size)
-            share = -(-num_windows // self.world_size)
-            yield self._read(step * self.batch_size + self.rank * share + np.arange(share, dtype=np.int64))
+            stop = min((step + 1) * self.batch_size, self.num_windows)
+            share = -(-(stop - step * self.batch_size) // self.world_size)
+            windows = step * self.batch_size + self.rank * share + np.arange(share, dtype=np.int64)
+            yield self._read(windows, stop)
 
-    def _read(self, windows: np.ndarray) -> TokenBatch:
-        """Returns windows by their indices; those of indices beyond the last window do not count."""
+    def _read(self, windows: np.ndarray, stop: int) -> TokenBatch:
+        """Returns windows by their indices; those of indices from `stop` on do not count."""
         indices = np.minimum(windows, self.num_windows - 1)
         starts = np.minimum(indices * self.stride, self.num_targets - self.window)
         # Earlier windows have counted the targets up to this one.
         last_counted = np.where(indices > 0, (indices - 1) * self.stride + self.window, 0)
         targets = starts[:, None] + 1 + np.arange(self.window)
-        mask = (targets > last_counted[:, None]) & (windows < self.num_windows)[:, None]
+        mask = (targets > last_counted[:, None]) & (windows < stop)[:, None]
         ids = torch.from_numpy(self.store.read_sequences(starts, self.window + 1))
         return TokenBatch(ids[:, :-1], ids[:, 1:], torch.from_numpy(mask), positions=torch.from_numpy(starts))

@@ -118,8 +118,9 @@ class MaskedWindowLoader:
             ids, starts = batch.ids.numpy(), batch.positions.numpy()
             inputs, target_mask = map(torch.from_numpy, self.sampler.sample(ids, starts, self.windows.seed, number))
             yield MaskedBatch(
-                inputs, batch.ids, target_mask, bidirectional=self.bidirectional, positions=batch.positions
-            )
+                inputs, batch.ids, target_mask,
+                bidirectional=self.bidirectional, positions=batch.positions, is_filler=batch.is_filler,
+            )  # fmt: skip
 
 
 class MaskedEvaluationLoader:

@@ -1,0 +1,127 @@
+"""The clock of training stands still while the process is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from live_runs import SMALL, finish, get_logged_step, start, wait_until
+
+from seqwise.training import clock
+from seqwise.training.distribution import handle_signals, raise_interrupt
+
+# The parent stops it while it sleeps, and while it computes in one long call that holds the interpreter lock.
+STOPPED = """
+import sys, time
+from seqwise.training.clock import exclude_stops, read_clock
+
+with exclude_stops():
+    time.sleep(0.6)
+    for work in (lambda: time.sleep(1.0), lambda: sum(range(10**7))):
+        before, start = time.perf_counter(), read_clock()
+        print("ready", flush=True)
+        work()
+        sys.stdin.readline()
+        print(time.perf_counter() - before, read_clock() - start, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_stops_do_not_count():
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPPED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for _ in range(2):
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.1)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(3)
+        process.send_signal(signal.SIGCONT)
+        process.stdin.write("\n")
+        elapsed, counted = map(float, process.stdout.readline().split())
+        assert elapsed > 3
+        assert 0 <= counted < elapsed - 2.5
+    assert process.wait() == 0
+
+
+@pytest.fixture
+def stop_watch(monkeypatch) -> clock._StopWatch:
+    watch = clock._StopWatch()
+    monkeypatch.setattr(clock, "_stop_watch", watch)
+    return watch
+
+
+def test_a_continuation_without_a_stop_changes_nothing(stop_watch):
+    with clock.exclude_stops():
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGCONT)
+        assert stop_watch.stopped_seconds == 0
+
+
+def test_a_long_interval_without_a_continuation_is_training_time(stop_watch, monkeypatch):
+    """Such as a function that holds the interpreter lock."""
+    now = [10.0]
+    monkeypatch.setattr(clock.time, "perf_counter", lambda: now[0])
+    with clock.exclude_stops():
+        start = clock.read_clock()
+        now[0] += 8.0
+        assert clock.read_clock() - start == 8.0
+        os.kill(os.getpid(), signal.SIGCONT)  # now it was a stop
+        assert clock.read_clock() - start == clock.TICK_SECONDS  # in which it may still have worked
+
+
+def test_the_previous_handler_and_the_threads_are_restored():
+    wait_for_threads(0)  # those of other tests end
+    before = signal.getsignal(signal.SIGCONT)
+    with handle_signals(raise_interrupt), handle_signals(raise_interrupt):
+        assert signal.getsignal(signal.SIGCONT) != before
+        wait_for_threads(1)
+    assert signal.getsignal(signal.SIGCONT) == before
+    wait_for_threads(0)
+
+
+def wait_for_threads(count: int) -> None:
+    deadline = time.monotonic() + 60
+    while [thread.name for thread in threading.enumerate()].count(clock.THREAD_NAME) != count:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_suspended_run_uses_its_whole_time_budget(book, tmp_path, processes):
+    """Of several processes, Ctrl-Z reaches only the launcher, which stops the others and continues them."""
+    folder = tmp_path / "run"
+    options = [
+        *SMALL,
+        "--training.validate-every",
+        "100000",
+        "--budget",
+        "12s",
+        "--nproc",
+        str(processes),
+        "--out",
+        folder,
+    ]
+    process = start("train", book, "--model", "lstm", *options, start_new_session=True)
+    wait_until(lambda: get_logged_step(folder) >= 1, process)
+    # The system discards SIGTSTP of a group without a terminal, unless it is handled, as the launcher does.
+    os.kill(process.pid, signal.SIGSTOP if processes == 1 else signal.SIGTSTP)
+    time.sleep(1)  # until all have stopped
+    stopped_step = get_logged_step(folder)
+    time.sleep(15)
+    assert get_logged_step(folder) == stopped_step
+    os.kill(process.pid, signal.SIGCONT)
+    status, stderr = finish(process)
+    assert status == 0, stderr
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["seconds"] < 15, "the stop counts"
+    assert rows[-1]["step"] > stopped_step
