@@ -45,7 +45,7 @@ def test_a_setting_of_the_wrong_type_is_one_sentence(values, message):
     [
         (b"network: [", "not valid YAML"),
         (b"- a\n- b\n", "expected a mapping of settings, found list"),
-        (b"\xff\xfe\x00", "cannot be read"),
+        (b"\xff\xfe\x00", "byte 0xFF at offset 0 is not UTF-8"),
     ],
 )
 def test_a_file_that_holds_no_settings_is_an_error(tmp_path, content, message):

@@ -13,13 +13,14 @@ Unit = Literal["seconds", "tokens", "epochs"]
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SCALES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "B": 10**9}
+MAX_AMOUNT = 1e15  # of seconds, tokens or epochs
 _EXAMPLES = "Write a time (90s, 5m, 1h), a number of tokens (500k-tokens, 2M-tokens) or of epochs (3-epochs)."
 
 
 def parse_count(text: str) -> int | None:
     """Parses an abbreviated number such as `300k`, `1.5M` or `2000`; returns None for other texts."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMGB]?)", text)
-    return None if match is None else round(float(match[1]) * _SCALES[match[2]])
+    return None if match is None else round(min(float(match[1]), MAX_AMOUNT + 1) * _SCALES[match[2]])
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Budget:
             raise UsageError(f"the budget {text!r} is not understood.{_suggest_unit(text)}", fix=_EXAMPLES)
         if budget.amount <= 0:
             raise UsageError(f"the budget {text!r} is empty.", fix=_EXAMPLES)
+        if budget.amount > MAX_AMOUNT:
+            raise UsageError(f"the budget {text[:40]!r} is too large: no training takes so long.", fix=_EXAMPLES)
         return budget
 
     def get_progress(self, seconds: float, tokens: int, epochs: float) -> float:

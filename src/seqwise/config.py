@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import reprlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -16,12 +17,13 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypedDict, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from seqwise.errors import UsageError, suggest
 from seqwise.families import BUILTIN_FAMILIES, check_family_name
 from seqwise.foreign_names import find_our_setting
 from seqwise.task_registry import check_task_name
+from seqwise.yaml_files import read_yaml
 
 TaskName = Literal["language", "masked", "classify", "tag", "translate", "caption", "forecast"]
 TokenizerKind = Literal["characters", "words", "spaces", "bpe", "wordpiece"]
@@ -38,11 +40,21 @@ MAX_NEW_TOKENS = 200  # generated after a prompt
 
 HELD_OUT_FRACTION = 0.05  # default of valid_fraction and of test_fraction
 
+# Far beyond what can be trained: such values are mistakes, and would otherwise take hours or all memory to fail.
+MAX_COUNT = 10**9  # of every whole number but the seed
+MAX_WIDTH = 10**6
+MAX_DEPTH = 1000  # layers are built one by one
+
 
 class Section(BaseModel):
-    """A group of settings. Unknown keys are errors; old names are accepted until version 0.3, with a warning."""
+    """A group of settings. Unknown keys are errors; old names are accepted until version 0.3, with a warning.
 
-    model_config = ConfigDict(extra="forbid", validate_assignment=True, use_attribute_docstrings=True)
+    Numbers are finite, and whole numbers at most `MAX_COUNT`.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", validate_assignment=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
     new_names: ClassVar[dict[str, str]] = {}  # old name → new name
     optional: ClassVar[tuple[str, ...]] = ()  # settings for which no rule chooses: None means "none"
@@ -55,6 +67,13 @@ class Section(BaseModel):
                 warnings.warn(f"the setting {old!r} is now called {cls.new_names[old]!r}.", FutureWarning, stacklevel=2)
             return {cls.new_names.get(name, name): value for name, value in values.items()}
         return values
+
+    @field_validator("*")
+    @classmethod
+    def _check_count(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, int) and value > MAX_COUNT and info.field_name != "seed":
+            raise ValueError(f"input should be at most {MAX_COUNT:,}")
+        return value
 
 
 class TextSettings(Section):
@@ -113,11 +132,11 @@ class NetworkSettings(Section):
 
     new_names = {"frozen": "freeze_embedding", "tied": "tie_weights"}
 
-    width: int | None = Field(None, ge=1)
+    width: int | None = Field(None, ge=1, le=MAX_WIDTH)
     """Width of the hidden vectors."""
-    depth: int | None = Field(None, ge=1)
+    depth: int | None = Field(None, ge=1, le=MAX_DEPTH)
     """Number of layers."""
-    embedding: int | None = Field(None, ge=1)
+    embedding: int | None = Field(None, ge=1, le=MAX_WIDTH)
     """Width of the token vectors; by default that of --vectors, else the width of the network."""
     freeze_embedding: bool = False
     """Keep vectors from --vectors fixed in training; tokens without one are still trained."""
@@ -127,7 +146,7 @@ class NetworkSettings(Section):
     """Share the embedding matrix with the output projection. Never shared with the adaptive output."""
     output: Literal["full", "adaptive", "sampled"] = "full"
     """Softmax used in training: full, adaptive (Grave et al.) or sampled. Evaluation always uses the full softmax."""
-    samples: int = Field(1024, ge=1)
+    samples: int = Field(1024, ge=1, le=MAX_WIDTH)
     """Negative samples per batch with --network.output sampled."""
 
 
@@ -159,7 +178,7 @@ class RecurrentSettings(Section):
 class TransformerSettings(Section):
     """Options of the Transformer."""
 
-    heads: int | None = Field(None, ge=1)
+    heads: int | None = Field(None, ge=1, le=MAX_WIDTH)
     """Attention heads; the width must be divisible by their number."""
     positions: Literal["sinusoidal", "learned", "rotary", "none"] = "rotary"
     """Encoding of token positions."""
@@ -167,7 +186,7 @@ class TransformerSettings(Section):
     """Layer norm before each sublayer, or after it as in Vaswani et al."""
     activation: Literal["relu", "gelu"] = "gelu"
     """Nonlinearity of the feed-forward sublayer."""
-    hidden: int | None = Field(None, ge=1)
+    hidden: int | None = Field(None, ge=1, le=4 * MAX_WIDTH)
     """Width of the feed-forward sublayer; two or four times the width of the network unless set."""
 
 
@@ -198,7 +217,7 @@ class TagSettings(Section):
 
     crf: bool | None = None
     """Score whole sequences of tags (linear-chain CRF, Viterbi); on for tags that mark spans."""
-    characters: int | None = Field(None, ge=0)
+    characters: int | None = Field(None, ge=0, le=MAX_WIDTH)
     """Width of the features computed from a word's characters; 0 leaves them out."""
     scheme: Literal["auto", "bio", "iob1", "bioes", "plain"] = "auto"
     """How tags mark spans: bio, iob1 or bioes; plain: they do not; auto: detected from the data."""
@@ -236,7 +255,7 @@ class CaptionSettings(Section):
     """Clips of several frames instead of single images; detected from the data unless set."""
     grid: int | None = Field(None, ge=1)
     """convolutional: maximum regions along a side of the image; its sides are halved until they have no more."""
-    blocks: int | None = Field(None, ge=0)
+    blocks: int | None = Field(None, ge=0, le=MAX_DEPTH)
     """convolutional: residual blocks after each halving of the sides."""
     patch: int | None = Field(None, ge=2)
     """patches: pixels along the side of a patch."""
@@ -461,11 +480,11 @@ RENAMED_SETTINGS = {
 def load_settings(path: str | Path) -> Settings:
     """Returns settings from a YAML file; all errors in it are reported at once."""
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        values = read_yaml(path) or {}
     except FileNotFoundError:
         raise UsageError("the settings file does not exist.", file=path) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the settings file cannot be read: {error}.", file=path) from None
+    except OSError as error:
+        raise UsageError(f"the settings file cannot be read: {error.strerror}.", file=path) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1
@@ -512,7 +531,7 @@ def describe_errors(
         problem = " or ".join(_OMITTED_PARTS.sub("", each["msg"]) for each in errors).replace(
             "or Input should be", "or"
         )
-        problem = f": {problem[:1].lower()}{problem[1:]}; received {errors[0]['input']!r}."
+        problem = f": {problem[:1].lower()}{problem[1:]}; received {reprlib.repr(errors[0]['input'])}."
         if errors[0]["type"] == "extra_forbidden":
             answer = _translate_foreign_name(path[-1], errors[0]["input"], model, is_yaml)
             problem = answer or f": no such setting. {suggest(path[-1], section.model_fields)}"

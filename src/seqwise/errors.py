@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from seqwise.printable import make_printable
+
 MAX_ERRORS = 10  # listed in one message
 in_command: ContextVar[bool] = ContextVar("in_command", default=False)  # a command is running: errors name flags
 
@@ -203,8 +205,9 @@ class Findings:
 
 
 def format_location(file: str | Path | None, line: int | None = None) -> str:
-    """Returns FILE:LINE or FILE; "" if there is no file."""
-    return "" if file is None else f"{file}:{line}" if line else f"{file}"
+    """Returns FILE:LINE or FILE on one line, whatever the name contains; "" if there is no file."""
+    name = "" if file is None else make_printable(str(file), is_line=True)
+    return f"{name}:{line}" if name and line else name
 
 
 def _count_locations(kind: str, locations: list[str]) -> str:

@@ -47,9 +47,9 @@ class ResolvedDataSettings(ResolvedSection, config.DataSettings):
 
 
 class ResolvedNetworkSettings(ResolvedSection, config.NetworkSettings):
-    width: int = 1
-    depth: int = 1
-    embedding: int = 0  # replaced by the width
+    width: int = Field(1, ge=1, le=config.MAX_WIDTH)
+    depth: int = Field(1, ge=1, le=config.MAX_DEPTH)
+    embedding: int = Field(0, ge=0, le=config.MAX_WIDTH)  # replaced by the width
     dropout: float = 0.0
 
     @model_validator(mode="after")
@@ -66,8 +66,8 @@ class ResolvedRecurrentSettings(ResolvedSection, config.RecurrentSettings):
 
 
 class ResolvedTransformerSettings(ResolvedSection, config.TransformerSettings):
-    heads: int = 1
-    hidden: int = 0  # replaced by four times the width of the network
+    heads: int = Field(1, ge=1, le=config.MAX_WIDTH)
+    hidden: int = Field(0, ge=0, le=4 * config.MAX_WIDTH)  # replaced by four times the width of the network
 
 
 class ResolvedClassifySettings(ResolvedSection, config.ClassifySettings):
@@ -79,7 +79,7 @@ class ResolvedClassifySettings(ResolvedSection, config.ClassifySettings):
 
 class ResolvedTagSettings(ResolvedSection, config.TagSettings):
     crf: bool = False
-    characters: int = 0
+    characters: int = Field(0, ge=0, le=config.MAX_WIDTH)
 
 
 class ResolvedTranslateSettings(ResolvedSection, config.TranslateSettings):
@@ -92,7 +92,7 @@ class ResolvedCaptionSettings(ResolvedSection, config.CaptionSettings):
     image_size: int = 0
     frames: bool = False
     grid: int = 1
-    blocks: int = 0
+    blocks: int = Field(0, ge=0, le=config.MAX_DEPTH)
     patch: int = 2
     label_smoothing: float = 0.0
     shift: int = 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from html import escape
+
+from seqwise.printable import escape_xml
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760, 64, 16, 34, 40  # in pixels: the width of the image, and its four margins
 RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-12, 1e-300  # smaller differences count as zero
@@ -48,12 +49,13 @@ class Chart:
 
     def add_text(self, x: float, y: float, text: str, colour: str = GREY, anchor: str = "start") -> None:
         """Adds a text at a position in pixels."""
-        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>')
+        start = f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">'
+        self.parts.append(f"{start}{escape_xml(text)}</text>")
 
     def add_legend(self, entries: Sequence[tuple[str, str, str]]) -> None:
         """Adds a line of texts above the plot; an entry is (text, colour, attributes)."""
         spans = "".join(
-            f'<tspan dx="{14 if index else 0}" fill="{colour}"{attributes}>{escape(text)}</tspan>'
+            f'<tspan dx="{14 if index else 0}" fill="{colour}"{attributes}>{escape_xml(text)}</tspan>'
             for index, (text, colour, attributes) in enumerate(entries)
         )
         self.parts.append(f'<text x="{LEFT}" y="18">{spans}</text>')
@@ -65,10 +67,10 @@ class Chart:
 
 def build_document(parts: Iterable[str], height: int, label: str, width: int = WIDTH) -> str:
     """Returns an SVG document with these elements; `label` is its accessible name."""
-    body = "\n".join(parts)
+    body, name = "\n".join(parts), escape_xml(label)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="{escape(label)}">\n{body}\n</svg>\n'
+        f'font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="{name}">\n{body}\n</svg>\n'
     )
 
 

@@ -207,3 +207,18 @@ def test_a_pipe_closed_before_the_first_line_is_not_an_error():
         child.stdout.close()
         assert child.stderr.read() == b""
     assert child.returncode == cli.BROKEN_PIPE
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (MemoryError(), "there is not enough memory.\nUse a smaller file, model (--network.width) or batch"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried …"), "there is not enough memory.\nUse a"),
+        (RecursionError("maximum recursion depth exceeded"), "the input is nested too deeply.\nUse a file with fewer"),
+    ],
+)
+def test_too_little_memory_and_deep_nesting_are_not_bugs(command, capsys, error: Exception, message: str):
+    assert command(make_raising(error)) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"error: {message}")
+    assert "bug" not in printed

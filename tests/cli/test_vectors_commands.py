@@ -126,12 +126,12 @@ def test_a_word_built_from_ngrams_is_marked(seqwise_command, vectors: Path):
     assert [each["composed"] for each in document["answers"]] == [True, False]
 
 
-def test_control_characters_of_a_word_are_escaped(seqwise_command, tmp_path: Path):
+def test_control_characters_of_a_word_are_visible(seqwise_command, tmp_path: Path):
     path = tmp_path / "v.safetensors"
     save_vectors(path, KeyedVectors(["a", "\x1b[31mred", "日本"], np.eye(3, dtype=np.float32)))
     result = seqwise_command("vectors", "nearest", path, "a")
     assert "\x1b" not in result.out
-    assert "'\\x1b[31mred'  0.0000" in result.out
+    assert "␛[31mred  0.0000" in result.out
     assert len({cell_len(line) for line in result.out.splitlines()[1:]}) == 1  # wide letters are counted twice
 
 
@@ -325,7 +325,7 @@ def test_a_title_with_a_lone_surrogate_can_be_written(seqwise_command, tmp_path:
     save_vectors(path, KeyedVectors(["a", "b", "\ud800"], np.eye(3, dtype=np.float32)))
     result = seqwise_command("vectors", "plot", path, "\ud800", "a", "--out", tmp_path / "m.html")
     assert result.status == 0
-    assert "Word map of v.safetensors: ?, a" in (tmp_path / "m.html").read_text()
+    assert "Word map of v.safetensors: ⟨U+D800⟩, a" in (tmp_path / "m.html").read_text()
 
 
 def test_the_help_of_convert_says_what_is_compressed(seqwise_command):

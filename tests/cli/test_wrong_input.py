@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -76,7 +77,8 @@ OPTIONS = {
     "--seed -1": "--seed: input should be greater than or equal to 0; received -1.",
     "--network.width wide": "--network.width: expected INT; received 'wide'.",
     "--network.width 0 --network.dropout 1": "--network.width: input should be greater than or equal to 1; received 0.",
-    "--network.width 1000000000": "the model would have more weights than any machine holds",
+    "--network.width 1000000000": "--network.width: input should be less than or equal to 1000000; received ",
+    "--network.width 1000000": "the model would have 8,000,0",
     "--training.batch-size 100000000": "the train text has ",
     "--data.window 100000000": "the train text has ",
     "--data.window 0": "--data.window: input should be greater than or equal to 1 or 'full'; received 0.",
@@ -210,3 +212,35 @@ def test_commands_work_in_a_terminal_without_unicode(trained_run):
     result = subprocess.run([*script, "the", "--device", "tpu"], env=plain, capture_output=True, check=False)
     assert result.returncode == 2
     assert result.stderr.startswith(b"error: --device: expected one of auto, cpu, cuda; received 'tpu'.")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("width: 16\n", "width: 1000000\n", "model.safetensors: the weights do not fit the model: "),
+        (
+            "width: 16\n",
+            "width: 1000000000\n",
+            "config.yaml: network.width: input should be less than or equal to 1000000",
+        ),
+        ("depth: 1\n", "depth: 100000000\n", "config.yaml: network.depth: input should be less than or equal to 1000;"),
+    ],
+)
+def test_sizes_in_a_run_folder_that_are_not_those_of_its_weights_take_no_memory(
+    seqwise_command, trained_run, tmp_path, monkeypatch, old: str, new: str, problem: str
+):
+    folder = shutil.copytree(trained_run(), tmp_path / "run")
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace(old, new))
+    allocate = torch.empty
+
+    def allocate_little(*size: Any, **options: Any) -> torch.Tensor:
+        tensor = allocate(*size, device="meta", **{name: options[name] for name in options if name != "device"})
+        is_meta = torch.get_default_device().type == "meta" or str(options.get("device")) == "meta"
+        assert is_meta or tensor.numel() < 10**7
+        return tensor if is_meta else allocate(*size, **options)
+
+    monkeypatch.setattr(torch, "empty", allocate_little)
+    result = seqwise_command("predict", folder, "the old")
+    assert result.status == 2
+    assert result.err.startswith(f"error: {folder}/{problem}")

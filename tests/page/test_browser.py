@@ -16,6 +16,7 @@ import pytest
 from chromium import OpenPage, launch_chromium, open_file
 from page_figures import (
     HOSTILE,
+    HOSTILE_SHOWN,
     TOKENS,
     attention_grid,
     attention_head,
@@ -238,10 +239,10 @@ def test_hostile_text_stays_text(show: Show):
     ]
     tab = show(*figures).tab
     assert tab.locator("script").count() == 2
-    assert tab.locator("figcaption").first.text_content() == HOSTILE
+    assert tab.locator("figcaption").first.text_content() == HOSTILE_SHOWN
     assert tab.locator("[onclick]").count() == 0
     tab.locator("[data-index='0']").first.hover()
-    assert HOSTILE in tab.locator(".tip:not([hidden])").text_content()
+    assert HOSTILE_SHOWN in tab.locator(".tip:not([hidden])").text_content()
 
 
 def make_heatmap(values: np.ndarray, **fields: Any) -> Heatmap:

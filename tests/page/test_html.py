@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_figures import HOSTILE, TOKENS, attention_grid, attribution, gate, page_figures
+from page_figures import HOSTILE, HOSTILE_SHOWN, TOKENS, attention_grid, attribution, gate, page_figures
 
 from seqwise.page import script
 from seqwise.page.figures import Figure
@@ -69,7 +69,7 @@ def test_text_that_looks_like_markup_or_a_placeholder_stays_text():
     page = build_page(HOSTILE, (HOSTILE,), [figure])
     assert page.count("<script") == page.count("</script>") == 2
     assert "<b " not in page
-    assert parse_data(page)["figures"][0]["tokens"][0] == HOSTILE
+    assert parse_data(page)["figures"][0]["tokens"][0] == HOSTILE_SHOWN
 
 
 def test_a_page_names_no_external_resource():
@@ -160,7 +160,7 @@ def test_a_joined_module_has_its_own_names(tmp_path: Path):
 def test_json_of_a_page_cannot_end_a_tag():
     text = dump_json_for_script({HOSTILE: [HOSTILE]})
     assert not set(text) & set("<>&\u2028")
-    assert json.loads(text) == {HOSTILE: [HOSTILE]}
+    assert json.loads(text) == {HOSTILE_SHOWN: [HOSTILE_SHOWN]}
 
 
 def test_every_role_has_a_colour_in_light_and_dark_mode():

@@ -31,10 +31,12 @@ from seqwise.page.labels import (
         ("   ", "␣␣␣"),
         ("a b", "a b"),
         ("", "''"),
-        ("\x00\x1b[31m", r"\x00\x1b[31m"),
-        ("\ud800", r"\ud800"),
-        ("\u202eabc", "abc"),  # an override of the direction would reverse the rest of the line
-        ("\u202e", r"\u202e"),
+        ("\x00\x1b[31m", "␀␛[31m"),
+        ("\ud800", "⟨U+D800⟩"),
+        ("\u202eabc", "⟨U+202E⟩abc"),  # an override of the direction would reverse the rest of the line
+        ("\u202e", "⟨U+202E⟩"),
+        ("\ue000", "⟨U+E000⟩"),  # for private use: no font has it
+        ("\u00ad", r"\xad"),  # a soft hyphen is left out, unless it is all there is
         ("a\u00a0b", "a b"),
     ],
 )

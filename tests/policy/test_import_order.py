@@ -13,8 +13,20 @@ from package_sources import PACKAGE, get_relative_name, list_sources, parse_sour
 # Modules that every other may import.
 SHARED = (
     *("errors", "families", "task_registry", "config", "resolved_settings", "applicability"),
-    *("environment", "budget", "files", "locks", "new_folders", "svg", "image", "callbacks", "user_files"),
-    *("foreign_names",),
+    *(
+        "environment",
+        "budget",
+        "files",
+        "locks",
+        "new_folders",
+        "printable",
+        "svg",
+        "image",
+        "callbacks",
+        "user_files",
+        "foreign_names",
+        "yaml_files",
+    ),
 )
 ORDER = [
     *("text", "page", "data", "kernels", "layers", "backbones", "heads", "losses", "decoding", "metrics", "tasks"),

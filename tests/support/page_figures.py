@@ -24,7 +24,8 @@ from seqwise.page.figures import (
 
 SENTENCE = "the bank raised its rate because the river bank had flooded twice in the spring of that year ."
 TOKENS = SENTENCE.split()
-HOSTILE = "</script><b onclick='x'>&amp;{{DATA}}\u2028"
+HOSTILE = "</script><b onclick='x'>&amp;{{DATA}}\u2028\x1b\u202e"
+HOSTILE_SHOWN = "</script><b onclick='x'>&amp;{{DATA}}⟨U+2028⟩␛⟨U+202E⟩"
 
 
 def make_attention(num_tokens: int, head: int, is_causal: bool = True) -> np.ndarray:

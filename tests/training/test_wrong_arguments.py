@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import numpy as np
 import pytest
 
 import seqwise
 from seqwise.config import SettingKeywords, Settings
-from seqwise.errors import UsageError
+from seqwise.errors import SeqwiseError, UsageError
+from seqwise.lens import VIEWS
 
 ACCEPTED = (
     "expected a path, a DataFrame, an array, a list of rows or texts, or a dictionary of these by split; received "
@@ -101,6 +105,82 @@ def test_a_wrong_argument_of_a_model_is_named(trained_model, call: Callable[[Any
     with pytest.raises(UsageError) as excinfo:
         call(trained_model)
     assert str(excinfo.value).startswith(message)
+
+
+WRONG = {
+    "None": None,
+    "a number": 123,
+    "bytes": b"a",
+    "NaN": math.nan,
+    "an empty list": [],
+    "a list of None": [None],
+    "nested lists": [[["a"]]],
+    "an object": {"a": object()},
+    "a set": {1},
+}
+FUNCTIONS = ("check", "compare", "load", "load_vectors", "train", "train_vectors")  # of the package, that take data
+
+
+def assert_refused(call: Callable[[], Any], problem: str) -> None:
+    try:
+        call()
+    except SeqwiseError:
+        return
+    pytest.fail(problem)
+
+
+def test_every_public_function_is_in_a_table_of_this_file():
+    values = {name: getattr(seqwise, name) for name in seqwise.__all__}
+    functions = {name for name, value in values.items() if callable(value) and not isinstance(value, type)}
+    assert functions == {*FUNCTIONS, "record"}
+
+
+@pytest.mark.parametrize("value", WRONG.values(), ids=WRONG)
+def test_any_value_instead_of_an_argument_raises_an_error_of_seqwise(value: object, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    vectors = seqwise.KeyedVectors(["a", "b"], np.eye(2, dtype=np.float32))
+    calls = {
+        **{name: getattr(seqwise, name) for name in FUNCTIONS},
+        "record": lambda value: seqwise.record(value).__enter__(),
+        "lab.run": seqwise.lab.run,
+        "KeyedVectors": lambda value: seqwise.KeyedVectors(value, value),
+        "KeyedVectors.vector": vectors.vector,
+        "KeyedVectors.index": vectors.index,
+        "KeyedVectors.nearest": vectors.nearest,
+        **{f"lens.{name}": getattr(seqwise.lens, name) for name in VIEWS},
+    }
+    for name, call in calls.items():
+        if name == "KeyedVectors" and value == []:
+            continue
+        assert_refused(partial(call, value), f"{name} accepts {value!r}")
+
+
+@pytest.mark.parametrize("value", WRONG.values(), ids=WRONG)
+def test_any_value_instead_of_an_argument_of_a_model_raises_an_error_of_seqwise(trained_model, value: object):
+    for name in ("predict", "evaluate", "embed"):
+        if name != "evaluate" and value == []:
+            continue  # no inputs: no outputs
+        assert_refused(partial(getattr(trained_model, name), value), f"{name} accepts {value!r}")
+    for option in ("seed", "temperature", "top_k", "top_p", "repetition_penalty", "max_length"):
+        if value == 123 or (value is None and option in ("top_k", "top_p", "max_length")):
+            continue
+        assert_refused(partial(trained_model.predict, "a", **{option: value}), f"{option} may be {value!r}")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": None}, "seed: expected a whole number; received None."),
+        ({"seed": True}, "seed: expected a whole number; received True."),
+        ({"temperature": "hot"}, "temperature: expected a number; received str hot."),
+        ({"max_length": math.nan}, "max_length: expected a whole number; received float nan."),
+        ({"max_length": 0}, "the maximum length must be at least 1; received 0."),
+    ],
+)
+def test_a_wrong_option_of_predict_is_named(trained_model, options: dict[str, Any], message: str):
+    with pytest.raises(UsageError) as excinfo:
+        trained_model.predict("a", **options)
+    assert str(excinfo.value) == message
 
 
 def test_the_typed_keywords_of_train_and_compare_are_the_settings():

@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, TaskID, TaskProgressColumn
 from rich.table import Column
 
 from seqwise.cli import console
-from seqwise.cli.progress import LiveDisplay, format_duration
+from seqwise.cli.progress import LiveDisplay, PlainColumn, format_duration
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.report.formatting import DASH, format_metric, format_metric_name, format_rate, join_names
 from seqwise.compare.report.schema import Family, Rank, Report
@@ -47,9 +47,9 @@ class TrialsDisplay(LiveDisplay):
         self.remaining_time = RemainingTime(folder, plan, count_workers)
         self.width = max(len(trial.name) for trial in plan.list_trials())
         # The most important fields come first: a narrow terminal cuts off the others.
-        details = TextColumn("{task.fields[details]}", table_column=Column(no_wrap=True, ratio=1))
+        details = PlainColumn("{task.fields[details]}", table_column=Column(no_wrap=True, ratio=1))
         bar = [BarColumn(bar_width=12), TaskProgressColumn()]
-        super().__init__(TextColumn("{task.description}"), *bar, details, expand=True)
+        super().__init__(PlainColumn("{task.description}"), *bar, details, expand=True)
         self.bars: dict[str, TaskID] = {}
         self.last_events: dict[str, Event] = {}
         self.printed_notes: set[tuple[str, str]] = set()

@@ -1,7 +1,10 @@
 """Terminal output of all commands: text, warnings, errors, and one JSON document.
 
 Results go to standard output, everything else to standard error. Text is never interpreted as markup and never
-wrapped, so that paths can be copied. This module does not know any particular command.
+wrapped, so that paths can be copied. Control characters, escape sequences and bidirectional marks of data are printed
+as visible symbols by `make_printable`; it is imported from `seqwise/printable.py` because images and pages, which must
+not import the command line, need it too. Only `write_text` and `print_json` write values that other programs read, and
+these stay exact. This module does not know any particular command.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from rich.console import Console
 from rich.text import Text
 
 from seqwise.errors import SeqwiseError
+from seqwise.printable import escape_json
+from seqwise.printable import make_printable as make_printable
 
 UNLIMITED = 1_000_000  # columns of an output that is not a terminal
 
@@ -33,26 +38,33 @@ err = _Console(markup=False, highlight=False, emoji=False, stderr=True)
 
 def log(message: str, style: str = "") -> None:
     """Prints a line to standard error: progress, notes, paths."""
-    err.print(Text(message, style=style), soft_wrap=True)
+    err.print(Text(make_printable(message), style=style), soft_wrap=True)
 
 
 def warn(message: str) -> None:
     """Prints a warning to standard error."""
-    err.print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
+    err.print(Text.assemble(("warning: ", "bold yellow"), make_printable(message)), soft_wrap=True)
 
 
 def fail(error: SeqwiseError | str) -> None:
     """Prints an error to standard error, with its suggested fix on a separate line."""
-    err.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
+    err.print(Text.assemble(("error: ", "bold red"), make_printable(str(error))), soft_wrap=True)
 
 
 def write(message: str, style: str = "") -> None:
     """Prints a line of the result to standard output."""
-    out.print(Text(message, style=style), soft_wrap=True)
+    out.print(Text(make_printable(message), style=style), soft_wrap=True)
+
+
+def write_text(text: str) -> None:
+    """Writes a predicted text to standard output, as it is for a file or a program, and printable for a terminal."""
+    sys.stdout.write(make_printable(text) if out.is_terminal else text)
+    sys.stdout.flush()
 
 
 def align(rows: Sequence[Sequence[str]], num_left: int = 1) -> list[str]:
     """Returns the rows of a table as lines; the first `num_left` columns are aligned left, the others right."""
+    rows = [[make_printable(cell, is_line=True) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows)]
     sides = ["<" if column < num_left else ">" for column in range(len(widths))]
     return [
@@ -80,9 +92,13 @@ def width() -> int:
 
 
 def print_json(value: Any) -> None:
-    """Prints one JSON document to standard output. NaN and infinities become null."""
+    """Prints one JSON document to standard output. NaN and infinities become null.
+
+    Characters that a terminal would obey or hide are written as \\uXXXX, which every program reads as the same value.
+    """
     is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    sys.stdout.write(json.dumps(_to_json(value), indent=2, ensure_ascii=not is_utf8, allow_nan=False) + "\n")
+    document = json.dumps(_to_json(value), indent=2, ensure_ascii=not is_utf8, allow_nan=False)
+    sys.stdout.write(escape_json(document) + "\n")
     sys.stdout.flush()
 
 

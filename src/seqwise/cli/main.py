@@ -10,6 +10,7 @@ import errno
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -49,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words[:end] = [word for word in words[:end] if word != "--debug"]
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # print ? for characters that the terminal cannot encode
-    token = in_command.set(True)
+    token, format_warning = in_command.set(True), warnings.formatwarning
+    warnings.formatwarning = lambda *warning: console.make_printable(format_warning(*warning))
     try:
         status = _dispatch(words)
         sys.stdout.flush()
@@ -69,11 +71,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             console.fail(f"cannot write to standard output: {error.strerror}.\nRedirect it to another file or disk.")
             return SaveError.exit_status
         if debug:
-            traceback.print_exc()
+            sys.stderr.write(console.make_printable(traceback.format_exc()))
         console.fail(error if isinstance(error, SeqwiseError) else _describe_unexpected_error(error, debug))
         return error.exit_status if isinstance(error, SeqwiseError) else 1
     finally:
         in_command.reset(token)
+        warnings.formatwarning = format_warning
 
 
 def _close_output() -> None:
@@ -130,6 +133,14 @@ def _describe_unexpected_error(error: Exception, debug: bool) -> str:
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("seqwise"):
         fix = f"Run {sys.executable} -m pip install seqwise, or make install in a clone."
         return f"the package {error.name!r} is missing.\n{fix}"
+    is_out_of_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # of a GPU
+    if is_out_of_memory or "can't allocate memory" in str(error):  # what PyTorch's allocator on the CPU says
+        return (
+            "there is not enough memory.\nUse a smaller file, model (--network.width) or batch "
+            "(--training.batch-size); seqwise doctor reports how much memory there is."
+        )
+    if isinstance(error, RecursionError):
+        return "the input is nested too deeply.\nUse a file with fewer levels of nested lists, objects or formulas."
     problem = f"unexpected {type(error).__name__}: {str(error) or 'no message'}"
     fix = "Please report it with the traceback above." if debug else "Report it with the traceback of --debug."
     return f"{problem}\nThis is a bug in Seqwise. {fix}"

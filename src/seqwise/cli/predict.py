@@ -6,7 +6,6 @@ The options of decoding are also those of `seqwise evaluate`.
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -179,12 +178,11 @@ def _continue_text(trained: TrainedModel, args: Predict, options: InferenceOptio
 
 def _print_pieces(prompt: str, pieces: Iterable[str]) -> Iterator[str]:
     """Prints the prompt and each piece as it is generated; yields the pieces."""
-    sys.stdout.write(prompt)
+    console.write_text(prompt)
     for piece in pieces:
-        sys.stdout.write(piece)
-        sys.stdout.flush()
+        console.write_text(piece)
         yield piece
-    sys.stdout.write("\n")
+    console.write_text("\n")
 
 
 def _predict(trained: TrainedModel, args: Predict, options: InferenceOptions) -> int:
@@ -203,8 +201,7 @@ def _predict(trained: TrainedModel, args: Predict, options: InferenceOptions) ->
     for prediction in trained.predict_all(inputs, options):
         predictions.append(prediction)
         if not args.json:
-            sys.stdout.write(prediction.text + "\n")
-            sys.stdout.flush()
+            console.write_text(prediction.text + "\n")
     if args.json:
         console.print_json([prediction.values for prediction in predictions])
     for key, problems in INPUT_WARNINGS.items():

@@ -7,7 +7,8 @@ import time
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Self
 
-from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from seqwise.cli import console
 
@@ -35,6 +36,13 @@ class LiveDisplay(AbstractContextManager["LiveDisplay"]):
         self.live.stop()
 
 
+class PlainColumn(TextColumn):
+    """A text that is never interpreted as markup, and stays on its line."""
+
+    def render(self, task: Task) -> Text:
+        return Text(console.make_printable(self.text_format.format(task=task), is_line=True))
+
+
 class TrainingDisplay(LiveDisplay):
     """Loss, the task's validation metric, speed, gradient norm and time left, on standard error."""
 
@@ -43,7 +51,7 @@ class TrainingDisplay(LiveDisplay):
         self.unit = {"tokens": "tok"}.get(unit, unit)
         # On narrow terminals the numbers already fill the line.
         bar = [BarColumn(bar_width=24), TaskProgressColumn()] if console.err.width >= 100 else []
-        super().__init__(TextColumn("{task.description}"), *bar, transient=False)
+        super().__init__(PlainColumn("{task.description}"), *bar, transient=False)
         self.bar = self.live.add_task("", total=1.0)
         self.loss = self.speed = 0.0
         self.last_validation = ""
@@ -82,8 +90,9 @@ class ProgressBar(LiveDisplay):
     """
 
     def __init__(self, label: str):
-        super().__init__(TextColumn(label), BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn())
-        self.task = self.live.add_task("", total=None)
+        bar = BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn()
+        super().__init__(PlainColumn("{task.description}"), *bar)
+        self.task = self.live.add_task(label, total=None)
         self.label, self.ended = label, threading.Event()
         self.share: float | None = None  # unknown until it is called
 
@@ -111,7 +120,7 @@ class VectorDisplay(LiveDisplay):
 
     def __init__(self) -> None:
         bar = BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn()
-        super().__init__(TextColumn("{task.description}"), *bar)
+        super().__init__(PlainColumn("{task.description}"), *bar)
         self.task = self.live.add_task("", total=1.0)
         self.stage = ""
 

@@ -6,9 +6,25 @@ The module does not import PyTorch, so that the command line can show the defaul
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
+from typing import Any
 
-from seqwise.errors import UsageError
+from seqwise.errors import UsageError, check_type
+
+_KINDS = {"int": (Integral, "a whole number"), "float": (Real, "a number"), "str": (str, "a text")}
+
+
+def check_option_types(options: Any) -> None:
+    """Raises an error unless the numbers and texts of a dataclass are such; Python's users may pass anything."""
+    for option in fields(options):
+        kind, _, others = str(option.type).partition(" | ")
+        value = getattr(options, option.name)
+        if kind not in _KINDS or (others == "None" and value is None):
+            continue
+        if isinstance(value, bool):
+            raise UsageError(f"{option.name}: expected {_KINDS[kind][1]}; received {value}.")
+        check_type(option.name, value, *_KINDS[kind])
 
 
 @dataclass(frozen=True)
@@ -22,6 +38,7 @@ class SamplingOptions:
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
+        check_option_types(self)
         if not 0 < self.temperature < math.inf:
             fix = "Use --greedy." if self.temperature == 0 else ""
             raise UsageError(f"the temperature must be above 0; received {self.temperature:g}.", fix=fix)
@@ -46,6 +63,7 @@ class BeamSearchOptions:
     start: str = ""  # text that every output begins with
 
     def __post_init__(self) -> None:
+        check_option_types(self)
         if self.beam < 1:
             raise UsageError(f"the beam must be at least 1; received {self.beam}.")
         if not 1 <= self.n_best <= self.beam:

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from seqwise.errors import UsageError, suggest
+from seqwise.errors import UsageError, check_type, suggest
 from seqwise.lab.experiment import Experiment
 
 _FOLDER = Path(__file__).parent
@@ -60,6 +60,7 @@ def list_ids(chapter: str | None = None) -> list[str]:
 
 def get_experiment(name: str) -> type[Experiment]:
     """Returns the class of an experiment by its id, in upper or lower case."""
+    check_type("name", name, str, "the id of an experiment, such as 'C2'")
     modules = _find_modules()
     identifier = name.strip().upper()
     if identifier not in modules:

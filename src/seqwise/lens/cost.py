@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from seqwise.callbacks import ProgressCallback, no_progress
-from seqwise.errors import UsageError
+from seqwise.errors import UsageError, check_type
 from seqwise.lens.cost_counts import ATTENTION, FEEDFORWARD, KINDS, PROJECTIONS, RECURRENT, SELF_ATTENTION, Component
 from seqwise.lens.cost_figures import draw_figures, format_amount, format_bytes
 from seqwise.lens.cost_inputs import build_call
@@ -35,6 +36,7 @@ from seqwise.lens.cost_models import CountedModel, count_model
 from seqwise.lens.cost_polynomials import ZERO
 from seqwise.lens.subject import Subject, list_models, name_models
 from seqwise.lens.view import View
+from seqwise.training.api import TrainedModel
 
 DEFAULT_LENGTH, DEFAULT_MODULE_LENGTH = 32, 128  # where a run has no window
 MIN_LENGTH, MIN_MAX_LENGTH, MAX_LENGTH = 8, 1024, 1 << 16  # of the lengths that are counted
@@ -75,6 +77,8 @@ def cost(
         problem = f"max_length must be at least {MIN_LENGTH}; received {max_length}."
         raise UsageError(problem, fix="For example: --max-length 1024")
     several = list_models(models)
+    for model in several:
+        check_type("models", model, (TrainedModel, nn.Module), "trained models or modules")
     counted, names = [count_model(model) for model in several], name_models(several)
     length = min(get_reference_length(each) for each in counted)  # one for all, so that their numbers can be compared
     longest = max_length or max(choose_max_length(each) for each in counted)

@@ -17,6 +17,7 @@ from rich.text import Text
 from seqwise.errors import RunError
 from seqwise.lens.view import View
 from seqwise.page.terminal import draw_text
+from seqwise.printable import make_printable
 from seqwise.training.run import CONFIG, Run
 
 POLL_SECONDS = 1.0
@@ -44,7 +45,7 @@ def follow(runs: Sequence[Run], build: BuildFunction) -> View:
     finally:
         display.close()
     for reason in dict.fromkeys(filter(None, reasons)):
-        console.print(reason)
+        console.print(make_printable(reason))
     return build()
 
 
@@ -122,7 +123,7 @@ class LineDisplay:
         if new and time.monotonic() - self.last_time >= SECONDS_PER_LINE:
             self.shown, self.last_time = self.view.summary, time.monotonic()
             for sentence in new:
-                self.console.print(sentence)
+                self.console.print(make_printable(sentence))
 
     def close(self) -> None:
         """Prints nothing more: the caller has the view."""

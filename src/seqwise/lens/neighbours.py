@@ -69,9 +69,10 @@ def neighbours(model: Any, text: Any = None, *, top: int = 10) -> View:
 def split_words(text: str | Sequence[str]) -> list[str]:
     """Returns the words of a text, each once."""
     check_type("text", text, Iterable, "words, as one text or a list")
-    words = list(dict.fromkeys(text.split() if isinstance(text, str) else text))
-    for word in words:
+    several = text.split() if isinstance(text, str) else list(text)
+    for word in several:
         check_type("text", word, str, "words, as one text or a list")
+    words = list(dict.fromkeys(several))
     if not words:
         raise UsageError("the text has no words.", fix="Pass words, or none: then some are chosen.")
     return words

@@ -3,7 +3,7 @@
 `page.html` is the frame of every page, also of the comparison report; `view.html` is the body of a page of figures.
 `style.css` has what all pages need, `view.css` what a page of figures needs; the modules in `components/` draw.
 Titles, tokens and messages may contain any text: they reach the page as JSON in which no character can end a tag, and
-the script sets them as text only.
+the script sets them as text only. Control characters and bidirectional marks in them are visible symbols.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from seqwise.page.figures import Figure
 from seqwise.page.packing import pack_figures
 from seqwise.page.palette import ROLES, SERIES, Stops, get_scale
 from seqwise.page.script import COMPONENTS, bundle, dump_json_for_script
+from seqwise.printable import escape_xml
 
 MAX_PAGE_BYTES = 6_000_000  # of the figures of a page, as far as they can be made coarser
 MAX_FRAGMENT_BYTES = 290_000  # of a whole fragment
@@ -55,7 +55,7 @@ def build_document(title: str, body: str, data: Any, script: Path, *styles: Path
     styles: what the page needs besides `style.css`
     """
     parts = {
-        "TITLE": escape(title),
+        "TITLE": escape_xml(title),
         "STYLE": build_style() + "".join(map(_read, styles)),
         "BODY": body,
         "DATA": dump_json_for_script(data),
@@ -66,7 +66,7 @@ def build_document(title: str, body: str, data: Any, script: Path, *styles: Path
 
 def fill_template(path: Path, **texts: str) -> str:
     """Returns a piece of HTML whose placeholders are replaced by texts, which stay text whatever they contain."""
-    return _fill(path, {name.upper(): escape(text) for name, text in texts.items()})
+    return _fill(path, {name.upper(): escape_xml(text) for name, text in texts.items()})
 
 
 def _fill(path: Path, parts: dict[str, str]) -> str:
@@ -84,7 +84,7 @@ def _build_frame(title: str, page: str) -> str:
     # Of the characters of an attribute in single quotes, only these two need to be escaped.
     text = page.replace("&", "&amp;").replace("'", "&#39;")
     style = f"width:100%;height:{FRAME_HEIGHT}px;border:0"
-    return f'<iframe title="{escape(title)}" style="{style}" srcdoc=\'{text}\'></iframe>'
+    return f'<iframe title="{escape_xml(title)}" style="{style}" srcdoc=\'{text}\'></iframe>'
 
 
 @cache

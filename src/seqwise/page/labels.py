@@ -14,9 +14,10 @@ from functools import lru_cache
 
 from rich.cells import cell_len
 
+from seqwise.printable import make_printable, show_code_point
+
 Measure = Callable[[str], float]
 
-SYMBOLS = {"\n": "↵", "\r": "␍", "\t": "⇥", "\u2028": "↵", "\u2029": "↵"}
 JOINERS = "\u200c\u200d"  # format characters that change how their neighbours look
 LEFT_TO_RIGHT_MARK = "\u200e"
 FIRST_FLAG_LETTER, LAST_FLAG_LETTER = 0x1F1E6, 0x1F1FF
@@ -24,8 +25,8 @@ SKIN_TONES = range(0x1F3FB, 0x1F400)
 
 
 def show_text(text: str) -> str:
-    """Returns a text on one line: line breaks and tabs as symbols, other control characters escaped."""
-    return "".join(map(_show_character, text))
+    """Returns a text on one line: control characters as symbols, and what no font may have as its code point."""
+    return "".join(map(_show_character, make_printable(text, is_line=True)))
 
 
 def show_name(text: str) -> str:
@@ -39,11 +40,9 @@ def show_name(text: str) -> str:
 
 
 def _show_character(character: str) -> str:
-    if character in SYMBOLS:
-        return SYMBOLS[character]
     match unicodedata.category(character):
-        case "Cc" | "Cs" | "Co" | "Cn":
-            return character.encode("unicode_escape").decode()
+        case "Co" | "Cn":
+            return show_code_point(character)
         case "Cf":
             return character if character in JOINERS else ""
         case "Zs":

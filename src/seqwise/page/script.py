@@ -12,6 +12,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from seqwise.printable import make_printable
+
 COMPONENTS = Path(__file__).parent / "components"
 
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.\.?/[\w./-]+\.js)";\n', re.MULTILINE)
@@ -20,9 +22,17 @@ _COMMENT_OR_INDENTATION = re.compile(r"^[ \t]*//.*\n|^[ \t]+", re.MULTILINE)
 
 
 def dump_json_for_script(value: Any) -> str:
-    """Returns ASCII JSON that is safe inside a script tag: no character of it can end a tag."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    """Returns ASCII JSON that is safe inside a script tag: no character can end a tag, and texts are printable."""
+    text = json.dumps(_make_texts_printable(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _make_texts_printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return make_printable(value)
+    if isinstance(value, dict):
+        return {_make_texts_printable(key): _make_texts_printable(item) for key, item in value.items()}
+    return list(map(_make_texts_printable, value)) if isinstance(value, list | tuple) else value
 
 
 def bundle(entry: Path) -> str:

@@ -23,7 +23,7 @@ from seqwise.data.batch import Batches
 from seqwise.data.in_memory import save_data
 from seqwise.data.records import Data
 from seqwise.data.tables import split_commas
-from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
+from seqwise.decoding.options import BeamSearchOptions, SamplingOptions, check_option_types
 from seqwise.errors import RunError, UsageError
 from seqwise.families import get_family
 from seqwise.files import write_text
@@ -129,6 +129,11 @@ class InferenceOptions:
     examples: bool = False  # evaluate: also return what each example adds to the primary metric
     primary_metric: str | None = None  # evaluate: overrides the primary metric of a task that has several
     progress: ProgressCallback = no_progress  # evaluate: called with the number of examples done and their total
+
+    def __post_init__(self) -> None:
+        check_option_types(self)
+        if self.max_length is not None and self.max_length < 1:
+            raise UsageError(f"the maximum length must be at least 1; received {self.max_length}.")
 
     def describe_decoding(self) -> str:
         """Returns a description of how sequences are generated."""

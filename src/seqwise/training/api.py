@@ -124,6 +124,13 @@ def load_run(folder: str | Path, device: str = "auto") -> TrainedModel:
     return TrainedModel(Run.open(folder), device)
 
 
+def _has_more_weights(settings: ResolvedSettings, tensors: Mapping[str, torch.Tensor]) -> bool:
+    """Returns whether the settings, which may have been edited, seem to need far more weights than a file has."""
+    network = settings.network
+    largest = network.width * max(network.width * network.depth, network.embedding, settings.transformer.hidden)
+    return largest > 4 * sum(tensor.numel() for tensor in tensors.values())
+
+
 class TrainedModel:
     """A run with its best weights in memory."""
 
@@ -151,11 +158,15 @@ class TrainedModel:
     @cached_property
     def model(self) -> nn.Module:
         preprocessor, tensors = self.run.preprocessor, self.run.read_weights()
+        has_gradients, file = get_family(self.settings.model).has_gradients, self.run.folder / WEIGHTS
+        if has_gradients and _has_more_weights(self.settings, tensors):
+            with torch.device("meta"):  # takes no memory, but a second to import
+                load_weights(self.task.restore(self.settings, preprocessor), tensors, file)
         # Initial weights, which are overwritten, must not change random numbers.
         with torch.random.fork_rng(devices=[]):
             model: Any = self.task.restore(self.settings, preprocessor)
-        if get_family(self.settings.model).has_gradients:
-            load_weights(model, tensors, self.run.folder / WEIGHTS)
+        if has_gradients:
+            load_weights(model, tensors, file)
         else:
             model.load_tensors(tensors)
         return model.to(self.device).eval()
@@ -229,6 +240,8 @@ class TrainedModel:
                 raise UsageError(problem, fix=f"Pass one column of {', '.join(map(str, names[1:]))}.")
             inputs = inputs[names[0] if names[0] in list(inputs.columns) else names[1]]
         expected = "a text or several" if self.task.unit == "tokens" else "an input or several"
+        if isinstance(inputs, Mapping):  # whose values would be ignored
+            raise UsageError(f"inputs: expected {expected}; received {type(inputs).__name__} {str(inputs)[:40]}.")
         check_type("inputs", inputs, Iterable, expected)
         texts = []
         for position, value in enumerate(inputs, start=1):
@@ -242,6 +255,8 @@ class TrainedModel:
 
         They come from the last layer unless `layer` is set. `contextual.tokenize(text)` returns the tokens.
         """
+        if isinstance(texts, Mapping):
+            raise UsageError(f"texts: expected a text or several; received {type(texts).__name__} {str(texts)[:40]}.")
         check_type("texts", texts, Iterable, "a text or several")
         text_list = [texts] if isinstance(texts, str) else list(texts)
         for position, text in enumerate(text_list, start=1):

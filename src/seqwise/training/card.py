@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
+from html import escape
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
+from seqwise.printable import make_printable
 from seqwise.svg import BLUE, BOTTOM, GREY, ORANGE, RIGHT, WIDTH, Chart, Point, build_document, choose_ticks
 from seqwise.tasks import get_task
 from seqwise.tasks.task import Task
@@ -19,22 +22,19 @@ def build_model_card(run: Run, task: Task, model_size: str) -> str:
     """Returns the card: task, data, size of the model, validation, and the commands to train and use it."""
     metadata = run.metadata
     lines = "\n".join([*_describe_data_and_model(run, model_size), *_describe_training(run, task)])
-    return f"""# {run.settings.model}, {run.settings.task}
+    uses = [("evaluate", metadata.data), ("predict", get_example_input(run))]
+    commands = "\n".join(shlex.join(["seqwise", command, str(run.folder), value]) for command, value in uses)
+    return f"""# {format_words(run.settings.model)}, {format_words(run.settings.task)}
 
 {lines}
 
-Trained with Seqwise {metadata.seqwise_version}:
+Trained with Seqwise {format_words(metadata.seqwise_version)}:
 
-```
-{metadata.command or "seqwise.train(...) from Python"}
-```
+{format_code_block(metadata.command or "seqwise.train(...) from Python")}
 
 Use it:
 
-```
-{shlex.join(["seqwise", "evaluate", str(run.folder), metadata.data])}
-{shlex.join(["seqwise", "predict", str(run.folder), get_example_input(run)])}
-```
+{format_code_block(commands)}
 
 All settings are in `config.yaml`, the machine in `env.json`, the curve in `metrics.jsonl`.
 """
@@ -43,16 +43,21 @@ All settings are in `config.yaml`, the machine in `env.json`, the curve in `metr
 def _describe_data_and_model(run: Run, model_size: str) -> list[str]:
     """Returns lines about the data, the vocabularies, the word vectors of `--vectors`, and the model."""
     settings, metadata, vectors = run.settings, run.metadata, run.preprocessor.attributes.get("vectors", {})
-    lines = [f"- data: `{metadata.data}` (fingerprint `{metadata.fingerprint}`)", f"- split: {metadata.split_rule}"]
-    source = f"of the run `{settings.init}`" if settings.init else "learned from the training split"
+    lines = [
+        f"- data: {format_code(metadata.data)} (fingerprint {format_code(metadata.fingerprint)})",
+        f"- split: {format_words(metadata.split_rule)}",
+    ]
+    source = f"of the run {format_code(settings.init)}" if settings.init else "learned from the training split"
     if num_added := vectors.get("joined", 0):
         source += f", with {num_added:,} words of the word vectors"
     for name, tokenizer in run.preprocessor.tokenizers.items():
-        lines.append(f"- vocabulary of {name}: {tokenizer.kind}, {len(tokenizer):,} tokens, {source}")
+        lines.append(f"- vocabulary of {format_words(name)}: {tokenizer.kind}, {len(tokenizer):,} tokens, {source}")
     if vectors:
         coverage = "; ".join([*vectors["found"], "frozen" if settings.network.freeze_embedding else "trained further"])
-        lines.append(f"- word vectors: `{vectors['file']}` (fingerprint `{vectors['fingerprint']}`): {coverage}")
-    return [*lines, f"- model: {model_size}", *([f"- budget: {settings.budget}"] if settings.budget else [])]
+        file, fingerprint = format_code(vectors["file"]), format_code(vectors["fingerprint"])
+        lines.append(f"- word vectors: {file} (fingerprint {fingerprint}): {format_words(coverage)}")
+    budget = [f"- budget: {format_words(settings.budget)}"] if settings.budget else []
+    return [*lines, f"- model: {format_words(model_size)}", *budget]
 
 
 def _describe_training(run: Run, task: Task) -> list[str]:
@@ -76,6 +81,29 @@ def _describe_training(run: Run, task: Task) -> list[str]:
         f"- validation {name.replace('_', ' ')} at the best step ({best['step']:,}){share}: {value:.4g}",
         *(["", "![learning curve](curve.svg)"] if (run.folder / "curve.svg").exists() else []),
     ]
+
+
+def format_words(text: str) -> str:
+    """Returns a text for a line of Markdown, on one line: it forms no heading, no link, no code and no HTML."""
+    return re.sub(r"[`*\[\]|\\]", r"\\\g<0>", escape(make_printable(text, is_line=True), quote=False))
+
+
+def format_code(text: str) -> str:
+    """Returns a text as code within a line of Markdown, whatever it contains."""
+    fence = "`" * (1 + _count_backticks(text))
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{space}{make_printable(text, is_line=True)}{space}{fence}"
+
+
+def format_code_block(text: str) -> str:
+    """Returns a text as a code block of Markdown, which no line of the text can end."""
+    fence = "`" * max(3, 1 + _count_backticks(text))
+    return f"{fence}\n{make_printable(text)}\n{fence}"
+
+
+def _count_backticks(text: str) -> int:
+    """Returns the length of the longest sequence of backticks."""
+    return max(map(len, re.findall("`+", text)), default=0)
 
 
 def get_example_input(run: Run) -> str:

@@ -40,6 +40,7 @@ from seqwise.tasks.task import ATTRIBUTES_FILE, DAMAGED_RUN_FIX, Preprocessor
 from seqwise.tasks.training_summary import SUMMARY_FILE, TrainingSummary
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.checkpoints import get_resume_command, get_resume_fix, save_weights
+from seqwise.yaml_files import read_yaml
 
 if TYPE_CHECKING:
     from seqwise.training.loop import Step
@@ -124,7 +125,7 @@ class Run:
         if not path.is_file():
             raise _build_not_a_run_error(folder)
         try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8"))
+            values = read_yaml(path)
             saved_metadata = values.pop("run")
             version = int(saved_metadata["format"])
         except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):

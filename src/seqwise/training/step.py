@@ -7,6 +7,7 @@ launched, the loop calls `prefetch`, and only then waits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -22,6 +23,7 @@ from seqwise.training.memory import BatchShare
 
 T = TypeVar("T")
 MAX_LISTED_POSITIONS = 8  # in the message about a loss that is not finite
+MAX_INPUT = 1e15  # larger inputs are blamed on the data: float32 holds squares of up to 1e19
 
 
 def get_objective(validation: Mapping[str, float]) -> float:
@@ -134,9 +136,20 @@ def explain_non_finite(model: nn.Module, update: Update, step: int, world: World
         listed = ", ".join(f"{position:,}" for position in positions[:MAX_LISTED_POSITIONS])
         more = " …" if len(positions) > MAX_LISTED_POSITIONS else ""
         location = f", in the samples that begin at {batch.position_unit} {listed}{more}"
-    return NonFiniteError(
-        f"the loss is {update.loss:g} and the gradient norm {update.gradient_norm:g} at step {step}{location}. "
-        "The update was not made.",
-        fix="The last good checkpoint is kept. Try half the learning rate (--training.learning-rate) "
-        "or a smaller --training.clip-threshold.",
+    problem = f"the loss is {update.loss:g} and the gradient norm {update.gradient_norm:g} at step {step}{location}. "
+    fix = (
+        "The last good checkpoint is kept. Try half the learning rate (--training.learning-rate) "
+        "or a smaller --training.clip-threshold."
     )
+    sizes = world.gather([find_largest_input(batch)])
+    if extreme := [size for size in sizes if not size <= MAX_INPUT]:
+        size = f"as large as {extreme[0]:g}" if math.isfinite(extreme[0]) else "that are not finite"
+        problem += f"The data is the cause: after scaling, the batch has values {size}. "
+        fix = "Correct or remove values such as 1e308 in the data, which no model can compute with; then train again."
+    return NonFiniteError(f"{problem}The update was not made.", fix=fix)
+
+
+def find_largest_input(batch: Batch) -> float:
+    """Returns the largest absolute value in the inputs and targets of a batch; NaN if one is NaN, 0.0 without any."""
+    values = [tensor.abs().max() for tensor in batch.tensors().values() if tensor.is_floating_point() and len(tensor)]
+    return float(torch.stack([value.double() for value in values]).max()) if values else 0.0

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from seqwise.errors import UsageError, suggest
+from seqwise.errors import UsageError, check_type, suggest
 from seqwise.vectors.search import (
     EPSILON,
     compute_norm,
@@ -113,6 +113,7 @@ class KeyedVectors:
     _index: dict[str, int] = field(init=False)  # word → row
 
     def __post_init__(self) -> None:
+        check_type("words", self.words, Iterable, "a list of words")
         words, counts = tuple(self.words), self.counts
         try:
             about = json.loads(json.dumps(dict(self.about or {})))  # a copy, equal to what a file would hold
@@ -182,6 +183,7 @@ class KeyedVectors:
 
     def index(self, word: str) -> int:
         """Returns the row of a word."""
+        check_type("word", word, str, "a word")
         row = self._index.get(word)
         if row is None:
             raise self._build_unknown_word_error(word)
@@ -193,6 +195,7 @@ class KeyedVectors:
 
     def vector(self, word: str) -> np.ndarray:
         """Returns the vector of a word, (D,); if it is unknown, composed from its n-grams, if there are any."""
+        check_type("word", word, str, "a word")
         if word in self._index or self.subwords is None:
             return self[word]
         vector = self.subwords.compose(word)
@@ -281,7 +284,7 @@ class KeyedVectors:
         return {self._index[word] for word in words if word in self._index}
 
     def _check_query(self, query: np.ndarray) -> np.ndarray:
-        vector = np.asarray(query, dtype=np.float32)
+        vector = _convert(query, np.float32, "query", "a word or a vector")
         if vector.shape != (self.dim,):
             raise UsageError(f"expected a vector of {self.dim} numbers; received shape {vector.shape}.")
         if not np.isfinite(vector).all():
@@ -299,9 +302,17 @@ class KeyedVectors:
 
 def _freeze_array(values: np.ndarray, dtype: type) -> np.ndarray:
     """Returns a read-only view, of the same memory if dtype and layout allow."""
-    array: np.ndarray = np.ascontiguousarray(values, dtype=dtype).view()
+    array: np.ndarray = np.ascontiguousarray(_convert(values, dtype, "matrix and counts", "arrays of numbers")).view()
     array.setflags(write=False)
     return array
+
+
+def _convert(values: Any, dtype: type, name: str, expected: str) -> np.ndarray:
+    try:
+        return np.asarray(values, dtype=dtype)
+    except (TypeError, ValueError, OverflowError):
+        problem = f"{name}: expected {expected}; received {type(values).__name__} {str(values)[:40]}."
+        raise UsageError(problem) from None
 
 
 def _check_options(by: str, choices: Sequence[str], n: int = 1) -> None:

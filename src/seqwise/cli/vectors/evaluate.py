@@ -15,7 +15,7 @@ from seqwise.cli.vectors.query import (
     ANALOGY_METHODS,
     check_minimums,
     load_with_progress,
-    make_printable,
+    show_word,
     write_table,
 )
 from seqwise.errors import UsageError
@@ -119,5 +119,5 @@ def _write_result(result: AnalogyResult | SimilarityResult) -> None:
     for section in [*result.sections, result.total] if len(result.sections) > 1 else [result.total]:
         accuracy = "–" if section.accuracy is None else f"{section.accuracy:.1%}"
         counts = f"{section.num_correct:,}", f"{section.num_answered:,}", accuracy, f"{section.num_skipped:,}"
-        rows.append((make_printable(section.name), *counts))
+        rows.append((show_word(section.name), *counts))
     write_table(list(zip(*rows)), alignments="<>>>>")

@@ -95,7 +95,7 @@ def nearest(argv: Sequence[str]) -> int:
         return 0
     for index, (word, each) in enumerate(neighbours.items()):
         note = "" if word in vectors else ", which is not in the vocabulary: composed from its n-grams"
-        console.write("\n" * (index > 0) + f"nearest to {make_printable(word)}{note}", style="bold")
+        console.write("\n" * (index > 0) + f"nearest to {show_word(word)}{note}", style="bold")
         write_answers(vectors, each, SCORE_NAMES[options.by])
     return 0
 
@@ -112,7 +112,7 @@ def analogy(argv: Sequence[str]) -> int:
         console.print_json({**header, "composed": find_composed(vectors, question), "answers": answers})
         return 0
     report_composed(vectors, question)
-    a, b, c = map(make_printable, question)
+    a, b, c = map(show_word, question)
     policy = "allowed" if options.keep_question else "excluded"
     method = f"{ANALOGY_METHODS[options.by]}, words of the question {policy}"
     console.write(f"{a} is to {b} as {c} is to …   ({method})", style="bold")
@@ -134,7 +134,7 @@ def different(argv: Sequence[str]) -> int:
         console.print_json({**header, "words": to_json(vectors, ranking)})
         return 0
     report_composed(vectors, words)
-    console.write(f"{make_printable(ranking[0].word)} is least similar to the others", style="bold")
+    console.write(f"{show_word(ranking[0].word)} is least similar to the others", style="bold")
     write_answers(vectors, ranking, "cosine to the mean")
     return 0
 
@@ -193,7 +193,7 @@ def find_composed(vectors: KeyedVectors, words: Iterable[str]) -> list[str]:
 
 def report_composed(vectors: KeyedVectors, words: Iterable[str]) -> None:
     for word in find_composed(vectors, words):
-        console.log(f"{make_printable(word)} is not in the vocabulary; its vector is composed from its n-grams.")
+        console.log(f"{show_word(word)} is not in the vocabulary; its vector is composed from its n-grams.")
 
 
 def to_json(vectors: KeyedVectors, neighbours: Iterable[Neighbour]) -> list[dict[str, Any]]:
@@ -206,7 +206,7 @@ def write_answers(
     """Writes a table of words with scores, and with counts and notes if there are any."""
     columns = [
         ["", *map(str, range(1, len(neighbours) + 1))],
-        ["word", *(make_printable(each.word) for each in neighbours)],
+        ["word", *(show_word(each.word) for each in neighbours)],
         [score, *(f"{each.score:.4f}" for each in neighbours)],
     ]
     alignments = "><>"
@@ -231,6 +231,6 @@ def write_table(columns: Sequence[Sequence[str]], alignments: str) -> None:
         console.write("  ".join(row).rstrip())
 
 
-def make_printable(word: str) -> str:
-    """Returns a word that is safe to print: control characters of a file must not reach the terminal."""
-    return word if word.isprintable() else repr(word)
+def show_word(word: str) -> str:
+    """Returns a word that stays on its line, whatever a file of vectors contains."""
+    return console.make_printable(word, is_line=True)

@@ -25,6 +25,7 @@ from seqwise.errors import RunError
 from seqwise.families import get_family
 from seqwise.files import write_text
 from seqwise.resolved_settings import ResolvedSettings
+from seqwise.yaml_files import read_yaml
 
 FORMAT = 2  # 1 was written by version 0.1
 # Environment variables of a worker: the number of workers on its device, and in all.
@@ -172,7 +173,7 @@ class Plan:
             raise RunError(f"{folder} is not a comparison: it has no {PLAN_FILE}.", fix="Name the folder of --out.")
         problem: object
         try:
-            return cls._parse(yaml.safe_load(path.read_text(encoding="utf-8")), path)
+            return cls._parse(read_yaml(path), path)
         except ValidationError as error:
             problem = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:

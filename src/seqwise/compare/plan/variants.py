@@ -24,6 +24,7 @@ from seqwise.errors import UsageError, suggest
 from seqwise.families import NAME_PATTERN, get_family, list_families_for, list_family_names
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Task
+from seqwise.yaml_files import parse_yaml, read_yaml_text
 
 _EXAMPLE = "wide-gru: {model: gru, network: {width: 512}}"
 _SAME_DATA = "the data is read, cut and split once for all"
@@ -237,14 +238,15 @@ def _read_variants(variants: Path | str | Mapping[str, Any] | None) -> Iterator[
             yield _Variant(str(name), values, {})
         return
     try:
-        text = Path(variants).read_text(encoding="utf-8")
+        text = read_yaml_text(variants)
     except FileNotFoundError:
         raise UsageError("the variants file does not exist.", file=variants) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, yaml.YAMLError) as error:
         raise UsageError(f"the variants file cannot be read: {error}.", file=variants) from None
     try:
+        parse_yaml(text)  # rejects what would take hours or all memory
         yield from _parse_file(text, variants)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1
         raise UsageError(f"not valid YAML: {getattr(error, 'problem', error)}.", file=variants, line=line) from None

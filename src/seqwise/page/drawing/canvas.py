@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterable, Sequence
-from html import escape
 
 import numpy as np
 
 from seqwise.page.drawing.colours import MISSING, Ramp, find_levels
 from seqwise.page.labels import format_tick, measure_pixels, show_text, wrap
+from seqwise.printable import escape_xml
 from seqwise.svg import WIDTH as WIDTH
 
 MARGIN = 16  # around a document
@@ -54,7 +54,7 @@ class Canvas:
         if size != FONT_SIZE:
             attributes += f' font-size="{size:g}"'
         start = f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}"{attributes}>'
-        self.parts.append(f"{start}{escape(text)}</text>")
+        self.parts.append(f"{start}{escape_xml(text)}</text>")
         return length
 
     def add_power(self, x: float, y: float, exponent: int, *, anchor: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from seqwise.callbacks import ProgressCallback
 from seqwise.page.script import dump_json_for_script
+from seqwise.printable import escape_xml
 from seqwise.vectors.map.word_map import COLOURS, COLOURS_ON_DARK, WordMap
 from seqwise.vectors.search import MAX_COSINES, find_top_rows, normalize
 
@@ -49,8 +49,8 @@ def build_page(word_map: WordMap, vectors: KeyedVectors, progress: ProgressCallb
     """Returns the HTML text."""
     neighbours = find_neighbours(vectors, word_map.words, NUM_NEIGHBOURS, progress)
     values = {
-        "TITLE": escape(word_map.title),
-        "DESCRIPTION": escape(word_map.description),
+        "TITLE": escape_xml(word_map.title),
+        "DESCRIPTION": escape_xml(word_map.description),
         "COUNT": f"{len(word_map.words):,}",
         "DATA": dump_json_for_script(_build_data(word_map, vectors, neighbours)),
     }

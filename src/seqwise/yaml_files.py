@@ -1,0 +1,64 @@
+"""`read_yaml`: settings files and plans, which users write and copy, and which may contain anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+MAX_BYTES = 10_000_000
+MAX_VALUES = 1_000_000  # of a file, where an alias counts as all that it stands for
+
+
+def read_yaml(path: str | Path) -> Any:
+    """Returns the values of a YAML file; raises `yaml.YAMLError` for whatever is wrong with its content."""
+    return parse_yaml(read_yaml_text(path))
+
+
+def read_yaml_text(path: str | Path) -> str:
+    """Returns the text of a YAML file; raises `yaml.YAMLError` if it is too large, not UTF-8 or not a file.
+
+    A pipe may never end, so that only those under /dev are read, such as `<(…)` of bash.
+    """
+    path = Path(path)
+    if path.exists() and not (path.is_file() or path.is_dir() or str(path).startswith("/dev/")):
+        raise yaml.YAMLError("this is a pipe or a device, not a file")
+    with open(path, "rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise yaml.YAMLError(f"the file has more than {MAX_BYTES // 10**6} MB")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise yaml.YAMLError(f"byte 0x{content[error.start]:02X} at offset {error.start:,} is not UTF-8") from None
+
+
+def parse_yaml(text: str) -> Any:
+    """Returns the values of a YAML text; raises `yaml.YAMLError` also if values are nested too deeply or have no end.
+
+    An alias inside its own value has no end, and aliases of aliases may stand for billions of values.
+    """
+    try:
+        values = yaml.safe_load(text)
+        _count_values(values, {})
+        return values
+    except RecursionError:
+        raise yaml.YAMLError("the values are nested too deeply") from None
+    except (ValueError, TypeError, OverflowError) as error:  # a number with thousands of digits, a date in month 13, …
+        raise yaml.YAMLError(str(error)) from None
+
+
+def _count_values(value: Any, counts: dict[int, int]) -> int:
+    """Returns the number of values inside a value; `counts` has those of the lists and mappings that were counted."""
+    if not isinstance(value, list | dict):
+        return 1
+    if id(value) not in counts:
+        counts[id(value)] = 0  # until it is counted
+        items = value if isinstance(value, list) else value.values()
+        counts[id(value)] = 1 + sum(_count_values(item, counts) for item in items)
+    if not counts[id(value)]:
+        raise yaml.YAMLError("the values are recursive: an alias (*) is inside its own value")
+    if counts[id(value)] > MAX_VALUES:
+        raise yaml.YAMLError(f"the aliases (*) stand for more than {MAX_VALUES:,} values")
+    return counts[id(value)]
