@@ -9,7 +9,7 @@ The folders of this package follow that line; a module imports only from those l
     lens, lab, cli
 
 All of them may import the other modules of this folder: settings, registries, option names of other tools that
-messages translate, budget, errors, environment, files, locks, new folders, callbacks, printable, svg, image
+messages translate, budget, errors, environment, digests, files, locks, new_folders, callbacks, printable, svg, image
 and yaml_files.
 
 The public names are imported when they are first used, so that `import seqwise` is fast.
