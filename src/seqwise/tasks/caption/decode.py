@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -37,6 +37,7 @@ CHANNELS = (1, 3, 4)
 DECODED_BYTES = 4  # per pixel of a decoded image
 LARGE_BYTES = 100 * MB // (os.cpu_count() or 1)  # of an image or its file; larger ones are decoded one at a time
 LARGE_IMAGE = RLock()
+HEADER_PARSER = Lock()  # NumPy parses a header as Python; two threads at once may raise a SystemError in Python 3.11
 STRIP_PIXELS = 1_000_000  # of such an image that are reduced at once
 LARGE_PIXELS = 8_000_000  # of an image that is reduced before anything else
 MAX_FEATURE = 1e15  # larger numbers overflow when they are squared and added as 32-bit floats
@@ -139,7 +140,8 @@ def load_array(data: bytes) -> np.ndarray:
         file = io.BytesIO(data)
         is_first_version = np.lib.format.read_magic(file) == (1, 0)
         read_header = np.lib.format.read_array_header_1_0 if is_first_version else np.lib.format.read_array_header_2_0
-        shape, is_fortran, dtype = read_header(file)
+        with HEADER_PARSER:
+            shape, is_fortran, dtype = read_header(file)
         count, num_bytes = math.prod(shape), len(data) - file.tell()
         if dtype.hasobject:
             raise ValueError("it contains Python objects")
