@@ -78,6 +78,17 @@ def lock_file(
             os.close(descriptor)
 
 
+def read_command(folder: Path) -> str:
+    """Returns the command that locks a folder, or that was killed while it did; "" if there is none."""
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            return str(json.loads(os.pread(descriptor, MAX_CONTENT, 0))["command"])
+        finally:
+            os.close(descriptor)
+    return ""
+
+
 def clear_folder(folder: Path) -> None:
     """Removes everything in a folder, which may be missing, but the lock of this process."""
     for path in folder.iterdir() if folder.exists() else ():
@@ -147,7 +158,7 @@ def _describe_process(command: str) -> bytes:
 def _build_locked_error(descriptor: int, subject: Path) -> LockedError:
     """Returns the error for a folder that another process writes, which is named in its lock file."""
     owner = "another process is writing it."
-    with suppress(OSError, ValueError, KeyError, TypeError):  # it may not have described itself yet
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):  # it may not have described itself yet
         values = json.loads(os.pread(descriptor, MAX_CONTENT, 0))
         process = f"process {int(values['pid'])} on {values['host']}"
         owner = f"{process} has been writing it since {values['started']} ({values['command']})."

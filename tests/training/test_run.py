@@ -201,3 +201,12 @@ def test_a_run_folder_that_cannot_be_completed_is_removed(book, tmp_path, capsys
     assert str(tmp_path / "second") in lines[0]
     assert lines[1] == "Name another folder with --out."
     assert [path.name for path in tmp_path.iterdir()] == ["first"]
+
+
+@pytest.mark.parametrize("name", ["task", "model", "width", "depth"])
+def test_a_setting_without_which_the_weights_do_not_fit_is_named(run_copy, name):
+    path = run_copy / "config.yaml"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.strip().startswith(f"{name}:")))
+    with pytest.raises(RunError, match=f"config.yaml: '(network.)?{name}' is missing from the settings file"):
+        Run.open(run_copy)

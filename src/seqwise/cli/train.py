@@ -212,7 +212,7 @@ def _run_training(run: Run, task: Task | None, world: World, budget_command: str
                     display.show(step)
         summary = training.finish()
     except KeyboardInterrupt as interrupt:
-        interrupt.add_note(f"Resume with: {get_resume_command(run.folder)}")
+        interrupt.add_note(f"Resume with: {get_resume_command(run.folder, world.size)}")
         raise
     if is_resumed and display is not None and display.has_validated and not display.has_improved:
         console.log("no validation was better than the best one before: the weights of that one are kept.")
@@ -224,5 +224,5 @@ def _run_training(run: Run, task: Task | None, world: World, budget_command: str
         console.log(f"  seqwise evaluate {folder} {shlex.quote(run.metadata.data)}")
         console.log(f"  seqwise predict {folder} {shlex.quote(get_example_input(run))}")
     elif world.is_first:
-        console.log(f"stopped and saved. Resume with: {get_resume_command(run.folder)}")
+        console.log(f"stopped and saved. Resume with: {get_resume_command(run.folder, world.size)}")
     return 0 if training.ended else INTERRUPTED

@@ -201,7 +201,11 @@ FILE_TYPES = {
 def name_file_type(path: Path) -> str:
     """Returns what kind of files have the suffix of a path, as the subject of a sentence."""
     suffix = get_format_suffix(path)
-    return f"{FILE_TYPES[suffix]} ({suffix})" if suffix in FILE_TYPES else f"files ending in {suffix or 'nothing'!r}"
+    if path.exists() and not path.is_file() and not path.is_dir():
+        return "pipes and devices"
+    if suffix in FILE_TYPES:
+        return f"{FILE_TYPES[suffix]} ({suffix})"
+    return f"files ending in {suffix!r}" if suffix else "files without a suffix such as .txt"
 
 
 def get_format_suffix(path: Path) -> str:

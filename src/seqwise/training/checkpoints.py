@@ -151,9 +151,10 @@ def _compute_digest(path: Path) -> str:
         return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
-def get_resume_command(run_folder: Path) -> str:
-    """Returns the command that resumes a run."""
-    return shlex.join(["seqwise", "train", "--resume", str(run_folder)])
+def get_resume_command(run_folder: Path, num_processes: int = 1) -> str:
+    """Returns the command that resumes a run, with as many processes as before."""
+    processes = ["--nproc", str(num_processes)] if num_processes > 1 else []
+    return shlex.join(["seqwise", "train", "--resume", str(run_folder), *processes])
 
 
 def get_resume_fix(run_folder: Path) -> str:

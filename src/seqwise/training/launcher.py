@@ -145,7 +145,9 @@ def _wait_for_workers(
         elif ranks := hang_detector.find_ranks():
             names = ", ".join(str(rank + 1) for rank in ranks)
             subject = f"process {names} of {len(workers)} has" if len(ranks) == 1 else f"processes {names} have"
-            raise _build_lost_process_error(f"{subject} not responded for {hang_detector.seconds:g} s.", folder)
+            raise _build_lost_process_error(
+                f"{subject} not responded for {hang_detector.seconds:g} s.", folder, len(workers)
+            )
     return [worker.returncode for worker in workers]
 
 
@@ -169,10 +171,12 @@ def _get_exit_status(statuses: list[int | None], heartbeats: Heartbeats, store: 
     for rank, status in enumerate(ends):
         if status is not None and status < 0:
             raise _build_lost_process_error(
-                f"process {rank + 1} of {len(statuses)} was ended by {signal.Signals(-status).name}.", folder
+                f"process {rank + 1} of {len(statuses)} was ended by {signal.Signals(-status).name}.",
+                folder,
+                len(statuses),
             )
     if reason := _read_key(store, LOST_KEY):
-        raise _build_lost_process_error(f"the processes lost contact: {reason[:MAX_REASON]}", folder)
+        raise _build_lost_process_error(f"the processes lost contact: {reason[:MAX_REASON]}", folder, len(statuses))
     return max(1, *(status or 0 for status in ends))
 
 
@@ -181,8 +185,8 @@ def _read_key(store: dist.TCPStore, key: str) -> str:
     return store.get(key).decode(errors="replace") if store.check([key]) else ""
 
 
-def _build_lost_process_error(problem: str, folder: Path) -> LostProcessError:
+def _build_lost_process_error(problem: str, folder: Path, num_processes: int) -> LostProcessError:
     fix = ""
     if (folder / CONFIG).exists():
-        fix = f"The files that were saved before are complete. Resume with: {get_resume_command(folder)}"
+        fix = f"The files that were saved before are complete. Resume with: {get_resume_command(folder, num_processes)}"
     return LostProcessError(problem, fix=fix)

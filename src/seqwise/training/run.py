@@ -33,6 +33,7 @@ from seqwise.digests import read_object
 from seqwise.errors import RunError, SaveError, suggest_path
 from seqwise.families import FAMILY_FILES, list_family_names
 from seqwise.files import explain_cause, explain_write_errors, remove_empty, write_text
+from seqwise.locks import read_command
 from seqwise.new_folders import OTHER_FOLDER_FIX, FolderKind
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.attributes import check_attributes
@@ -54,6 +55,7 @@ MAX_NAMED_RUNS = 12  # in an error
 MODEL_FILE = "model_file"  # key in env.json: the file that defines a user-defined model
 CREATED_FILES = ("tokenizer*.json", ATTRIBUTES_FILE, SUMMARY_FILE, INITIAL_EMBEDDINGS, ENVIRONMENT)  # before CONFIG
 RUN_FOLDER = FolderKind("run", CONFIG, CREATED_FILES, get_resume_command)
+REQUIRED_SETTINGS = ("task", "model", "network.width", "network.depth")  # with another value, the weights do not fit
 OLD_KEYS = {"split_rule": "split", "seqwise_version": "seqwise"}  # field of `RunMetadata` → its key in config.yaml
 
 
@@ -136,10 +138,15 @@ class Run:
             problem = f"{origin}; this version reads formats up to {FORMAT}."
             raise RunError(problem, file=path, fix="Update with: pip install --upgrade seqwise")
         keys = {field: OLD_KEYS.get(field, field) for field in RunMetadata.__dataclass_fields__}
-        if missing := [key for key in keys.values() if key not in saved_metadata]:
-            raise RunError(
-                f"{missing[0]!r} is missing from the settings file of the run.", file=path, fix=DAMAGED_RUN_FIX
-            )
+        network = values.get("network")
+        saved_names = {
+            *saved_metadata,
+            *values,
+            *(f"network.{name}" for name in network or () if isinstance(network, dict)),
+        }
+        if missing := [name for name in (*keys.values(), *REQUIRED_SETTINGS) if name not in saved_names]:
+            problem = f"{missing[0]!r} is missing from the settings file of the run."
+            raise RunError(problem, file=path, fix=DAMAGED_RUN_FIX)
         texts = {field: str(saved_metadata[key]) for field, key in keys.items() if field != "format"}
         metadata = RunMetadata(**texts, format=version)
         if values.get("model") not in list_family_names():
@@ -272,6 +279,9 @@ def _build_not_a_run_error(folder: Path) -> RunError:
     siblings = (folder.parent if folder.parent.is_dir() else Path()).glob(f"*/{CONFIG}")
     fix = suggest_path(folder, sorted(path.parent for path in siblings))
     fix = fix or "Train one first: seqwise train DATA --task language --model lstm"
+    if command := read_command(folder):
+        problem = f"{folder} is not a run yet: it has no {CONFIG}, because its creation was interrupted or goes on."
+        return RunError(problem, fix=f"If it was interrupted, repeat the command: {command}")
     reason = f"it has no {CONFIG}" if folder.is_dir() else "it is a file" if folder.exists() else "it does not exist"
     return RunError(f"{folder} is not a run: {reason}.", fix=fix)
 

@@ -383,3 +383,9 @@ def test_a_new_run_is_stratified_and_recognises_its_data(opinions: str, tmp_path
     assert "examples of each label are held out" in run.run.metadata.split_rule
     assert open_task(Run.open(tmp_path / "run")).fingerprint == run.run.metadata.fingerprint
     assert run.evaluate(opinions).data.endswith("the test split")
+
+
+def test_a_line_break_in_a_label_adds_no_line():
+    prediction = format_prediction("x", {"a\nerror: b": 0.75, "c": 0.25}, 2, True)
+    assert prediction.text == "a↵error: b  0.750    c  0.250"
+    assert prediction.values["label"] == "a\nerror: b"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from seqwise.metrics.evaluation import ExampleScores, ExampleText, Table, count_correct
+from seqwise.printable import LINE_SYMBOLS
 from seqwise.tasks.classify.reader import LabelledText
 from seqwise.tasks.task import Prediction
 
@@ -80,7 +81,9 @@ def score_examples(examples: Sequence[LabelledText], predictions: Sequence[str])
 def format_prediction(text: str, ranking: dict[str, float], top: int, has_known_words: bool) -> Prediction:
     """Returns the prediction for a text; `ranking` is label → probability, the most probable first."""
     label, probability = next(iter(ranking.items()))
-    best = [f"{name}  {value:.3f}" for name, value in list(ranking.items())[: max(1, top)]]
+    # One line for each text; other characters stay exact, for programs that read the output.
+    names = [(name.replace("\n", LINE_SYMBOLS["\n"]), value) for name, value in ranking.items()]
+    best = [f"{name}  {value:.3f}" for name, value in names[: max(1, top)]]
     values = {"text": text, "label": label, "probability": probability, "probabilities": ranking}
     if not has_known_words:  # the prediction does not depend on the text
         values["nothing_known"] = True

@@ -25,6 +25,7 @@ from seqwise.errors import pluralize
 from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Evaluation, compute_entropy
 from seqwise.metrics.predictions import write_predictions
+from seqwise.printable import make_printable
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.classify.bag_of_words import compute_baselines, fit_baselines
 from seqwise.tasks.classify.inspection import inspect_examples, inspect_text
@@ -112,7 +113,10 @@ class Classify(ExampleTask):
     def describe_labels(self) -> str:
         """Returns the labels with their shares of the training split, the most frequent first."""
         counts = Counter(example.label for example in self.splits.parts["train"])
-        shares = [f"{label} {count / counts.total():.0%}" for label, count in counts.most_common(6)]
+        shares = [
+            f"{make_printable(label, is_line=True)} {count / counts.total():.0%}"
+            for label, count in counts.most_common(6)
+        ]
         return f"{len(counts)} labels ({', '.join(shares)}{', …' if len(counts) > 6 else ''})"
 
     def warnings(self) -> list[str]:

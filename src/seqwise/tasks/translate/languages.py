@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seqwise.data.opening import is_gzip, read_error
-from seqwise.data.reading import get_format_suffix, list_files, missing_file_error
+from seqwise.data.reading import get_format_suffix, list_files, missing_file_error, name_file_type
 from seqwise.data.tables import SUFFIXES, read_header, split_commas
 from seqwise.errors import DataError, UsageError, suggest
 
@@ -110,7 +110,7 @@ def _check_has_tables(folder: Path) -> None:
 
 def _build_single_file_error(path: Path, language: str | None) -> DataError:
     if language is None:
-        problem = f"files ending in {path.suffix or 'nothing'!r} are not read by this task."
+        problem = f"{name_file_type(path)} are not read by this task."
         fix = "Give .csv, .tsv or .jsonl with source and target, or a folder with train.en and train.de."
     else:
         problem = "the file has no counterpart: a text in another language with as many lines is missing beside it."
