@@ -35,7 +35,9 @@ EXAMPLE = "seqwise train book.txt --task language --model lstm --budget 5m --out
 EXAMPLES = f"""{EXAMPLE}
 seqwise train reviews.csv --task classify --columns text,label --network.width 256
 seqwise train --resume runs/book"""
-CHANGEABLE_ON_RESUME = ("budget",)  # settings that may differ from those of the run
+DATA_LIMITS = ("max_text_mb", "max_expansion")  # settings of `data` that change no result
+# Settings that may differ from those of the run
+CHANGEABLE_ON_RESUME = ("budget", *(f"data.{name}" for name in DATA_LIMITS))
 
 
 @dataclass
@@ -88,6 +90,9 @@ def main(argv: Sequence[str]) -> int:
     changes_budget = run is not None and args.settings.budget not in (None, run.settings.budget)
     if run is not None:
         _check_resumed(run, args.settings, typed)
+        for name in DATA_LIMITS:
+            if f"data.{name}" in typed:
+                setattr(run.settings.data, name, getattr(args.settings.data, name))
     if run is not None and changes_budget:
         if not get_family(run.settings.model).has_gradients:
             raise UsageError("an n-gram model is fitted in one pass: it has no budget.", fix="Leave out --budget.")
