@@ -160,11 +160,11 @@ def drop_placeholders(values: Mapping[str, Any], section: type[ResolvedSection] 
 
     They are not valid in `Settings`, which has the limits of all other values.
     """
-    kept: dict[str, Any] = {}
+    remaining: dict[str, Any] = {}
     for name, value in values.items():
         placeholder = section.model_fields[name].default if name in section.model_fields else None
         if isinstance(placeholder, ResolvedSection) and isinstance(value, Mapping):
-            kept[name] = drop_placeholders(value, type(placeholder))
+            remaining[name] = drop_placeholders(value, type(placeholder))
         elif value != placeholder:
-            kept[name] = value
-    return kept
+            remaining[name] = value
+    return remaining

@@ -90,9 +90,7 @@ def main(argv: Sequence[str]) -> int:
     changes_budget = run is not None and args.settings.budget not in (None, run.settings.budget)
     if run is not None:
         _check_resumed(run, args.settings, typed)
-        for name in DATA_LIMITS:
-            if f"data.{name}" in typed:
-                setattr(run.settings.data, name, getattr(args.settings.data, name))
+        _change_data_limits(run, args.settings, typed)
     if run is not None and changes_budget:
         if not get_family(run.settings.model).has_gradients:
             raise UsageError("an n-gram model is fitted in one pass: it has no budget.", fix="Leave out --budget.")
@@ -146,6 +144,13 @@ def _check_resumed(run: Run, settings: Settings, typed: Sequence[str]) -> None:
         problem = "\n".join(["a run is resumed with its own settings.", *problems])
         resume = f"seqwise train --resume {shlex.quote(str(run.folder))}"
         raise UsageError(problem, fix=f"Leave it out: {resume}\nOr start a new run, without --resume.")
+
+
+def _change_data_limits(run: Run, settings: Settings, typed: Sequence[str]) -> None:
+    """Uses the limits of the data on the command line instead of the run's, until this command ends."""
+    for name in DATA_LIMITS:
+        if f"data.{name}" in typed:
+            setattr(run.settings.data, name, getattr(settings.data, name))
 
 
 @contextmanager
