@@ -213,8 +213,10 @@ def test_what_is_not_an_intact_object_is_a_value_error(content: str, message: st
 
 def test_a_named_pipe_is_not_waited_for(tmp_path: Path):
     os.mkfifo(tmp_path / "pipe.json")
-    with pytest.raises(ValueError, match="named pipe"):
+    with pytest.raises(ValueError, match="pipe or a device"):
         read_object(tmp_path / "pipe.json")
+    with pytest.raises(ValueError, match="pipe or a device"):
+        check_digest(tmp_path / "pipe.json")
 
 
 def run_and_die(run: Callable[[], object], modules: dict[Any, tuple[str, ...]], fatal_call: int) -> bool:

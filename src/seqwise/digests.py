@@ -44,8 +44,7 @@ def read_object(path: Path) -> dict[str, Any]:
     Raises an OSError if the file cannot be read, and a ValueError if it is not a JSON object or does not match its
     digest.
     """
-    if path.is_fifo():  # reading would wait for its writer
-        raise ValueError("it is a named pipe")
+    _reject_special_file(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
@@ -95,6 +94,7 @@ def _insert_digest(file: Any) -> None:
 
 def check_digest(path: Path) -> None:
     """Raises a ValueError if a safetensors file does not match its digest; one without a digest is valid."""
+    _reject_special_file(path)
     with path.open("rb") as file:
         header, content = _read_header(file)
         metadata = content.get("__metadata__")
@@ -107,6 +107,12 @@ def check_digest(path: Path) -> None:
         digest.update(len(header).to_bytes(8, "little") + header.replace(expected, UNKNOWN_DIGEST.encode(), 1))
         if hashlib.file_digest(file, lambda: digest).hexdigest().encode() != expected:
             raise ValueError(MISMATCH)
+
+
+def _reject_special_file(path: Path) -> None:
+    """Raises a ValueError for a pipe, whose reader waits for a writer, and a device, which may never end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError("it is a pipe or a device, not a file")
 
 
 def _create_hash() -> Any:

@@ -92,7 +92,7 @@ def _acquire(path: Path, subject: Path, command: str, on_wait: OnWait | None) ->
         try:
             # Otherwise its last owner has just removed it: try again with a new file.
             if (is_locked := _try_lock(descriptor, subject)) and _is_at(descriptor, path):
-                with suppress(OSError):  # on a full disk the lock holds all the same; the next write reports the cause
+                with suppress(OSError):  # on a full disk it is locked all the same; other writes fail
                     os.ftruncate(descriptor, 0)
                     os.pwrite(descriptor, _describe_process(command), 0)
                 _descriptors.add(descriptor)

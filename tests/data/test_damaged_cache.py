@@ -166,6 +166,7 @@ INFOS: dict[str, Any] = {
     "a fraction of tokens": {"tokens": 1.5},
     "true": {"lines": True},
     "10^18 tokens": {"tokens": 10**18},
+    "10^21 tokens": {"tokens": 10**21},
     "10^400 tokens": {"tokens": 10**400},
     "no vocabulary": {"vocabulary": 0},
     "another vocabulary": {"vocabulary": 70_000},

@@ -36,7 +36,7 @@ def test_a_full_disk_at_any_write_is_reported_and_the_run_continues_later(
     case = make_case("language", family, *(SHORT if family == "lstm" else []))
     numbered = enumerate(case.list_operations(), start=1)
     places = [number for number, line in numbered if line.split()[0] in NEEDS_ROOM]
-    stride = choose_count(10, 1)
+    stride = choose_count(16, 1)
     for at in places[generator.randrange(stride) :: stride]:
         folder = case.new_folder()
         status, stderr = case.start_with_fault(folder, "full disk", at).finish()

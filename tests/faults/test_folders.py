@@ -31,7 +31,7 @@ def stopped_run(make_case) -> tuple[TrainingCase, Path]:
 def test_of_two_resumes_of_one_run_the_second_is_refused(stopped_run, count_faults: CountFunction):
     case, folder = stopped_run
     first = case.start(folder)
-    first.wait_until((folder / ".lock").exists)
+    first.wait_until(lambda: str(first.pid) in ((folder / ".lock").read_text() if (folder / ".lock").exists() else ""))
     first.send_signal(signal.SIGSTOP)
     second, stderr = case.start(folder).finish()
     first.send_signal(signal.SIGCONT)

@@ -41,7 +41,7 @@ def test_a_kill_at_any_write_of_a_run_changes_no_result(
     """Each process starts a new run with an empty cache and is killed at another of its operations on files."""
     case = make_case("language", family, *SHORT[family])
     operations = case.list_operations()
-    stride = choose_count(12, 1)
+    stride = choose_count(16, 1)
     for at in range(1 + generator.randrange(stride), len(operations) + 1, stride):
         folder = case.new_folder()
         status, stderr = case.start_with_fault(folder, "kill", at).finish()

@@ -77,9 +77,7 @@ def test_a_signal_while_the_data_is_read_leaves_nothing_behind(
     assert [path for path in cache.rglob("*") if path.is_file()] == []
 
 
-def test_a_process_that_is_not_a_fork_is_stopped_and_killed_with_the_same_result(
-    make_case, count_faults: CountFunction
-):
+def test_a_whole_program_is_stopped_and_killed_with_the_same_result(make_case, count_faults: CountFunction):
     """Not a fork, but a program as users start it. While it imports PyTorch, it ends at once."""
     case = make_case("language", "lstm")
     folder = case.new_folder()

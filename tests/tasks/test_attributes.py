@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from seqwise.errors import RunError
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.attributes import check_attributes
 from seqwise.tasks.task import Preprocessor
+from seqwise.tasks.translate.task import build_model
 
 GRID = {"unit": "moment", "step": 86_400_000_000, "first": 0, "style": "date"}
 VALID: dict[str, dict[str, Any]] = {
@@ -70,5 +72,5 @@ def test_tasks_without_attributes_and_tasks_of_the_user_accept_anything():
 
 
 def test_a_missing_tokenizer_is_an_error():
-    with pytest.raises(RunError, match=r"the run has no tokenizer.en.json"):
-        Preprocessor().get_tokenizer("en")
+    with pytest.raises(RunError, match=r"the run has no tokenizer\.en\.json"):
+        build_model(ResolvedSettings(), Preprocessor(attributes=VALID["translate"]))

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from seqwise.errors import UsageError
+from seqwise.printable import make_printable
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.map.page import NUM_NEIGHBOURS, build_page, find_neighbours
 from seqwise.vectors.map.picture import SCALE, WIDTH, choose_font, draw_picture, place_labels
@@ -318,7 +319,7 @@ def test_words_are_escaped_in_the_page(odd_page):
     assert {"img", "b"}.isdisjoint(tag for tag, _ in page.tags)
     assert [tag for tag, _ in page.tags].count("script") == 2
     data = json.loads(page.scripts[0])
-    assert tuple(data["words"]) == keyed.words
+    assert data["words"] == [make_printable(word) for word in keyed.words]
     assert "innerHTML" not in text
     assert "document.write" not in text
 

@@ -60,13 +60,9 @@ class Preprocessor:
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokeniser of the input text."""
-        return self.get_tokenizer("text")
-
-    def get_tokenizer(self, name: str) -> Tokenizer:
-        """Returns the tokeniser with a name; raises an error if the run has none."""
-        if name not in self.tokenizers:
-            raise RunError(f"the run has no {_get_tokenizer_file(name)}.", fix=DAMAGED_RUN_FIX)
-        return self.tokenizers[name]
+        if "text" not in self.tokenizers:
+            raise RunError(f"the run has no {_get_tokenizer_file('text')}.", fix=DAMAGED_RUN_FIX)
+        return self.tokenizers["text"]
 
     def save(self, folder: Path) -> None:
         for name, tokenizer in self.tokenizers.items():

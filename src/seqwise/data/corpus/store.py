@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -258,7 +259,7 @@ def _read_info(path: Path) -> StoreInfo:
         raise _damaged_store_error(file, f"it has format {info.format}, not {FORMAT}")
     for name in ("tokens", "words", "characters", "lines", "unknown", "vocabulary"):
         value = getattr(info, name)
-        if type(value) is not int or value < (name == "vocabulary"):
+        if type(value) is not int or not (name == "vocabulary") <= value <= sys.maxsize:
             raise _damaged_store_error(file, f"{name} is {str(value)[:40]}")
     num_blocks = -(-info.tokens * info.dtype.itemsize // BLOCK_BYTES)
     if info.digests and len(info.digests) != num_blocks:

@@ -25,7 +25,7 @@ from seqwise.config import Settings
 from seqwise.data.batch import iterate_by_length, spread_indices
 from seqwise.data.tables import split_commas
 from seqwise.decoding.options import BeamSearchOptions
-from seqwise.errors import UsageError
+from seqwise.errors import RunError, UsageError
 from seqwise.families import RECURRENT_FAMILIES
 from seqwise.files import check_output_path
 from seqwise.layers.embedding import Embedding
@@ -45,6 +45,7 @@ from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import (
+    DAMAGED_RUN_FIX,
     InferenceOptions,
     LatencyInputs,
     ModelBundle,
@@ -383,7 +384,9 @@ def build_model(
     names = preprocessor.attributes["targets"]
     if settings.translate.targets == "token":  # one decoder for all languages
         names = names[:1]
-    sizes = [len(preprocessor.get_tokenizer(name)) for name in names]
+    if missing := [name for name in names if name not in preprocessor.tokenizers]:
+        raise RunError(f"the run has no tokenizer.{missing[0]}.json.", fix=DAMAGED_RUN_FIX)
+    sizes = [len(preprocessor.tokenizers[name]) for name in names]
     if counts is not None and len(sizes) < len(counts):
         counts = [torch.stack(list(counts)).sum(0)]
     return Translator(settings, (len(preprocessor.tokenizer), sizes), counts)
