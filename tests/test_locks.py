@@ -164,9 +164,16 @@ def test_a_read_only_folder_is_an_error_that_says_so(tmp_path: Path, monkeypatch
     with pytest.raises(SaveError) as excinfo, lock_folder(tmp_path):
         pass
     assert str(excinfo.value).splitlines() == [
-        f"{tmp_path}: cannot write: the file system is read-only.",
+        f"{tmp_path / LOCK_FILE}: cannot write: the file system is read-only.",
         "Mount it for writing. Or use a copy of the folder.",
     ]
+
+
+def test_a_lock_file_that_cannot_be_opened_is_named(tmp_path: Path):
+    (tmp_path / LOCK_FILE).mkdir()
+    with pytest.raises(SaveError) as excinfo, lock_folder(tmp_path):
+        pass
+    assert excinfo.value.file == tmp_path / LOCK_FILE
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}', '{"pid": "x", "host": 1}'])

@@ -1,8 +1,8 @@
 """Atomic file writes: after a crash or on a full disk the old file or the new one is there, never half of one.
 
 A file is written under a temporary name in the same folder, flushed to the disk (fsync) and renamed. This is the only
-module that does so, and the only one that removes files and folders: never through a link that leads elsewhere. It
-knows nothing of what the files contain.
+module that does so, and, except for lock files (`locks.py`), the only one that removes files and folders: never through
+a link that leads elsewhere. It knows nothing of what the files contain.
 """
 
 from __future__ import annotations

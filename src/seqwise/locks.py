@@ -59,9 +59,9 @@ def lock_folder(
 def lock_file(
     path: Path, subject: Path, *, command: str = "", on_wait: OnWait | None = None, alternative: str = ""
 ) -> Iterator[None]:
-    """Locks the file at `path`, which is created and, in the end, removed. Error messages name `subject`."""
+    """Locks the file at `path`, which is created and, in the end, removed. `subject` is what it locks, for messages."""
     path = path.absolute()  # the caller may change the working folder
-    with explain_write_errors(subject, alternative or "Or use a copy of the folder."):
+    with explain_write_errors(path, alternative or "Or use a copy of the folder."):
         try:
             descriptor = _acquire(path, subject, command or _describe_command(), on_wait)
         except LockedError as error:

@@ -8,6 +8,7 @@ Such a field is saved as null, so that a saved `ResolvedSettings` can be loaded 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -152,3 +153,18 @@ class ResolvedSettings(ResolvedSection, config.Settings):
     def from_settings(cls, settings: config.Settings) -> Self:
         """Returns the settings with placeholders for those that are not set."""
         return cls.model_validate(settings.model_dump())
+
+
+def drop_placeholders(values: Mapping[str, Any], section: type[ResolvedSection] = ResolvedSettings) -> dict[str, Any]:
+    """Returns saved values without placeholders that were set, such as a `validate_every` of 0.
+
+    They are not valid in `Settings`, which has the limits of all other values.
+    """
+    remaining: dict[str, Any] = {}
+    for name, value in values.items():
+        placeholder = section.model_fields[name].default if name in section.model_fields else None
+        if isinstance(placeholder, ResolvedSection) and isinstance(value, Mapping):
+            remaining[name] = drop_placeholders(value, type(placeholder))
+        elif value != placeholder:
+            remaining[name] = value
+    return remaining

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from seqwise.cli.main import main
 from seqwise.config import FAMILIES
 
 SMALL = ["--network.width", "16", "--network.depth", "1", "--budget", "1k-tokens", "--data.window", "16"]
@@ -124,3 +125,19 @@ def test_a_resumed_run_says_if_the_earlier_weights_are_kept(
     message = "no validation was better than the best one before: the weights of that one are kept."
     assert (message in lines) is not has_improved
     assert ((run / "model.safetensors").read_bytes() == weights) is not has_improved
+
+
+def test_a_limit_of_the_data_may_be_raised_when_a_run_is_resumed(tmp_path, capsys):
+    """Such as that of a run whose version had no limits: the advice of the error is accepted."""
+    data, folder = tmp_path / "texts.csv", tmp_path / "run"
+    rows = [f"good {number},a\nbad {number},b\n" for number in range(40)]
+    data.write_text("text,label\n" + "".join(rows) + "word " * 300_000 + ",a\n")
+    options = ["--task", "classify", "--model", "rnn", "--network.width", "4", "--budget", "500-tokens"]
+    assert main(["train", str(data), *options, "--out", str(folder)]) == 0
+    config = (folder / "config.yaml").read_text()
+    assert "max_text_mb: 10" in config
+    (folder / "config.yaml").write_text(config.replace("max_text_mb: 10", "max_text_mb: 1"))
+    capsys.readouterr()
+    assert main(["train", "--resume", str(folder)]) == 2
+    assert "--data.max-text-mb" in capsys.readouterr().err
+    assert main(["train", "--resume", str(folder), "--data.max-text-mb", "10"]) == 0

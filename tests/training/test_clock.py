@@ -14,7 +14,7 @@ import pytest
 from live_runs import SMALL, finish, get_logged_step, start, wait_until
 
 from seqwise.training import clock
-from seqwise.training.distribution import handle_signals, raise_interrupt
+from seqwise.training.distribution import handle_signals, raise_interrupt, suspend_with
 
 # The parent stops it while it sleeps, and while it computes in one long call that holds the interpreter lock.
 STOPPED = """
@@ -86,6 +86,45 @@ def test_the_previous_handler_and_the_threads_are_restored():
         wait_for_threads(1)
     assert signal.getsignal(signal.SIGCONT) == before
     wait_for_threads(0)
+
+
+# The parent continues it before it has handled the stop, because it computes in one long call.
+CONTINUED = """
+from seqwise.training.distribution import defer_interrupts, suspend_with
+
+with defer_interrupts(), suspend_with(lambda signal_number: None):
+    print("ready", flush=True)
+    sum(range(10**8))
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_was_continued_before_it_could_stop_does_not_stop_later():
+    process = subprocess.Popen([sys.executable, "-c", CONTINUED], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGTSTP)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_continuation_that_is_handled_first_cancels_the_stop(monkeypatch: pytest.MonkeyPatch):
+    sent: list[int] = []
+    with handle_signals(raise_interrupt), suspend_with(sent.append):
+        monkeypatch.setattr(os, "kill", lambda pid, signal_number: None)
+        monkeypatch.setattr(clock._stop_watch, "last_continuation", 0.0)
+        for names, expected in [(["SIGTSTP"], [signal.SIGSTOP, signal.SIGCONT]), (["SIGCONT", "SIGTSTP"], [])]:
+            sent.clear()
+            for name in names:
+                handler = signal.getsignal(signal.Signals[name])
+                assert callable(handler)
+                handler(signal.Signals[name], None)
+            assert sent == expected
 
 
 def wait_for_threads(count: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from seqwise.errors import UsageError
@@ -122,6 +124,12 @@ def test_a_process_counts_its_calls_and_ticks(monkeypatch):
     heart.record_end()
     assert heartbeats.read(1).is_done
     assert heartbeats.read(0) == Row(0, 0, 0, 0, 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux has files in memory")
+def test_the_counters_need_no_disk(monkeypatch):
+    monkeypatch.setattr(heartbeat.tempfile, "TemporaryFile", None)
+    assert Heartbeats.create(2).read(1) == Row(0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("", 300.0), ("2.5", 2.5), ("0", 0.0)])

@@ -99,7 +99,7 @@ with join_world(torch.device("cpu")) as world:
     assert [str(each) for each in special] == ["nan", "inf", "-inf", "-0.0"] * 2
     assert world.gather([]) == []
     assert world.broadcast_text(f"text of {world.rank}") == "text of 0"
-    # Three sequences in the first process, two in the second, as in a batch of five.
+    # Two sequences in the first process, three in the second, as in a batch of five.
     own = torch.arange(10.0).view(5, 2)[slice(0, 2) if world.rank == 0 else slice(2, 5)]
     state = world.gather_state((own, (own.double(), None)))
     assert torch.equal(state[0], torch.arange(10.0).view(5, 2))

@@ -20,6 +20,7 @@ from seqwise.training.step import Update, explain_non_finite
 @dataclass(frozen=True, kw_only=True)
 class Values(Batch):
     values: Tensor  # (B, T)
+    features: Tensor  # (B, T, 0), as of a forecast without values that are known in advance
 
 
 class SumOfSquares(nn.Module):
@@ -29,7 +30,7 @@ class SumOfSquares(nn.Module):
 
 def explain(*rows: float) -> str:
     values = torch.tensor(rows)[:, None]
-    batch = Values(values=values, positions=torch.arange(len(rows)))
+    batch = Values(values=values, features=values[..., None][..., :0], positions=torch.arange(len(rows)))
     update = Update(batch, None, None, BatchShare((), 1, 1), torch.tensor(math.inf), loss=math.inf)
     return str(explain_non_finite(SumOfSquares(), update, 1, World()))
 

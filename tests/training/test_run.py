@@ -69,6 +69,15 @@ def test_a_run_of_a_newer_version_is_rejected_with_its_version(run_copy, capsys)
         ]
 
 
+def test_a_run_opens_with_placeholders_that_were_set(run_copy):
+    """A comparison with a budget in time sets `validate_every` to 0: at equal shares of the budget."""
+    run = Run.open(run_copy)
+    run.settings.training.validate_every = run.settings.training.save_every = run.settings.training.patience = 0
+    (run_copy / "config.yaml").write_text(run.settings.to_yaml() + run.metadata.to_yaml())
+    assert yaml.safe_load((run_copy / "config.yaml").read_text())["training"]["validate_every"] == 0
+    assert Run.open(run_copy).settings == run.settings
+
+
 def test_the_settings_file_keeps_the_keys_of_earlier_versions(finished_run):
     content = yaml.safe_load((finished_run / "config.yaml").read_text())
     assert list(content["run"]) == ["data", "fingerprint", "split", "command", "seqwise", "format"]

@@ -35,7 +35,9 @@ EXAMPLE = "seqwise train book.txt --task language --model lstm --budget 5m --out
 EXAMPLES = f"""{EXAMPLE}
 seqwise train reviews.csv --task classify --columns text,label --network.width 256
 seqwise train --resume runs/book"""
-CHANGEABLE_ON_RESUME = ("budget",)  # settings that may differ from those of the run
+DATA_LIMITS = ("max_text_mb", "max_expansion")  # settings of `data` that change no result
+# Settings that may differ from those of the run
+CHANGEABLE_ON_RESUME = ("budget", *(f"data.{name}" for name in DATA_LIMITS))
 
 
 @dataclass
@@ -88,6 +90,7 @@ def main(argv: Sequence[str]) -> int:
     changes_budget = run is not None and args.settings.budget not in (None, run.settings.budget)
     if run is not None:
         _check_resumed(run, args.settings, typed)
+        _change_data_limits(run, args.settings, typed)
     if run is not None and changes_budget:
         if not get_family(run.settings.model).has_gradients:
             raise UsageError("an n-gram model is fitted in one pass: it has no budget.", fix="Leave out --budget.")
@@ -141,6 +144,13 @@ def _check_resumed(run: Run, settings: Settings, typed: Sequence[str]) -> None:
         problem = "\n".join(["a run is resumed with its own settings.", *problems])
         resume = f"seqwise train --resume {shlex.quote(str(run.folder))}"
         raise UsageError(problem, fix=f"Leave it out: {resume}\nOr start a new run, without --resume.")
+
+
+def _change_data_limits(run: Run, settings: Settings, typed: Sequence[str]) -> None:
+    """Uses the limits of the data on the command line instead of the run's, until this command ends."""
+    for name in DATA_LIMITS:
+        if f"data.{name}" in typed:
+            setattr(run.settings.data, name, getattr(settings.data, name))
 
 
 @contextmanager

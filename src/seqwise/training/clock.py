@@ -1,12 +1,13 @@
 """The clock of training, which stands still while the process is stopped: by Ctrl-Z, SIGSTOP or a batch system.
 
-While a computer sleeps, the system's monotonic clock stands still too; while a process is stopped, it goes on. A thread
-notes the time at short intervals, and SIGCONT says that a long interval was a stop. Without SIGCONT it was only a
+While a computer sleeps, the system's monotonic clock stands still too, but not while a process is stopped. A thread
+records the time at short intervals, and SIGCONT says that a long interval was a stop. Without SIGCONT it was only a
 function that kept Python's interpreter lock.
 """
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -17,6 +18,7 @@ from types import FrameType
 THREAD_NAME = "training clock"
 TICK_SECONDS = 0.25
 MIN_STOP_SECONDS = 0.75  # a shorter interval may be due to a busy machine
+SAME_MOMENT_SECONDS = 0.1  # between the handlers of two signals that Python calls one after the other
 MAX_DELAY_SECONDS = 60.0  # from the end of a stop until Python calls the handler of SIGCONT: one operation of the model
 
 
@@ -25,6 +27,7 @@ class _StopWatch:
 
     def __init__(self) -> None:
         self.stopped_seconds = 0.0
+        self.last_continuation = -math.inf  # when SIGCONT was handled
         self._last_tick = 0.0
         self._longest_gap, self._gap_end = 0.0, 0.0  # between two ticks
         self._num_users = 0
@@ -56,7 +59,7 @@ class _StopWatch:
     def record_continuation(self, signal_number: int, frame: FrameType | None) -> None:
         """Handles SIGCONT: the stop was the interval since the last tick, or one that has just ended."""
         with self._lock:
-            now = time.perf_counter()
+            self.last_continuation = now = time.perf_counter()
             gap = now - self._last_tick
             if now - self._gap_end < MAX_DELAY_SECONDS:
                 gap = max(gap, self._longest_gap)
@@ -74,6 +77,11 @@ def read_clock() -> float:
     Stops are noticed inside `exclude_stops`.
     """
     return time.perf_counter() - _stop_watch.stopped_seconds
+
+
+def has_just_continued() -> bool:
+    """Returns whether SIGCONT was handled a moment ago, inside `exclude_stops`."""
+    return time.perf_counter() - _stop_watch.last_continuation < SAME_MOMENT_SECONDS
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from torch import Tensor
 from seqwise.backbones.states import ModelState, concat_states, map_state
 from seqwise.data.batch import shard_batch
 from seqwise.errors import SeqwiseError
-from seqwise.training.clock import exclude_stops
+from seqwise.training.clock import exclude_stops, has_just_continued
 from seqwise.training.heartbeat import Heart, Heartbeats
 
 TIMEOUT = timedelta(hours=2)  # while the first process reads the data, the others wait
@@ -254,6 +254,8 @@ def suspend_with(send: Callable[[int], object], stop_signal: int = signal.SIGSTO
         return
 
     def suspend(signal_number: int, frame: FrameType | None) -> None:
+        if has_just_continued():
+            return  # both signals came during a long operation: SIGCONT, which is handled first, was the later one
         send(stop_signal)
         os.kill(os.getpid(), signal.SIGSTOP)  # returns when the shell continues this process: `fg`, `bg`
         send(signal.SIGCONT)

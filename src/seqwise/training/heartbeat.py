@@ -52,9 +52,13 @@ class Heartbeats:
     @classmethod
     def create(cls, processes: int) -> Heartbeats:
         """Creates the memory, in the launcher; `descriptor` stays open until `close`."""
-        with tempfile.TemporaryFile() as file:
-            file.truncate(processes * len(Row._fields) * ITEM_BYTES)
-            return cls(os.dup(file.fileno()), processes)
+        if hasattr(os, "memfd_create"):  # on Linux: a full or slow disk must not look like a process that hangs
+            descriptor = os.memfd_create("seqwise")
+        else:
+            with tempfile.TemporaryFile() as file:
+                descriptor = os.dup(file.fileno())
+        os.ftruncate(descriptor, processes * len(Row._fields) * ITEM_BYTES)
+        return cls(descriptor, processes)
 
     def close(self) -> None:
         os.close(self.descriptor)
@@ -110,6 +114,8 @@ class HangDetector:
         if not rows or not self.seconds:
             return []
         grain = IDLE_SHARE * 1e9 * self.seconds  # nanoseconds of processor time
+        # Silent: does not tick. Quiet: enters no communication call. Idle: quiet, and does not compute. Behind: has
+        # entered the fewest calls, so that the others wait for it.
         silent = {rank for rank, row in rows.items() if self._is_unchanged(rank, "ticks", row)}
         quiet = {rank for rank, row in rows.items() if self._is_unchanged(rank, "calls", row)}
         idle = quiet & {rank for rank, row in rows.items() if self._is_unchanged(rank, "cpu", row, grain)}

@@ -35,7 +35,7 @@ from seqwise.families import FAMILY_FILES, list_family_names
 from seqwise.files import explain_cause, explain_write_errors, remove_empty, write_text
 from seqwise.locks import read_command
 from seqwise.new_folders import OTHER_FOLDER_FIX, FolderKind
-from seqwise.resolved_settings import ResolvedSettings
+from seqwise.resolved_settings import ResolvedSettings, drop_placeholders
 from seqwise.tasks.attributes import check_attributes
 from seqwise.tasks.task import ATTRIBUTES_FILE, DAMAGED_RUN_FIX, Preprocessor
 from seqwise.tasks.training_summary import SUMMARY_FILE, TrainingSummary
@@ -153,7 +153,7 @@ class Run:
             raise _build_unregistered_error(str(values.get("model")), folder)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # about renamed settings
-            parse_settings(values, path)  # `Settings` has the limits of numbers: a horizon of at least 1
+            parse_settings(drop_placeholders(values), path)  # `Settings` has the limits: a horizon of at least 1
             settings = parse_settings(values, path, ResolvedSettings)
         return cls(folder, settings, metadata)
 

@@ -173,5 +173,5 @@ def explain_non_finite(model: nn.Module, update: Update, step: int, world: World
 
 def find_largest_input(batch: Batch) -> float:
     """Returns the largest absolute value in the inputs and targets of a batch; NaN if one is NaN, 0.0 without any."""
-    values = [tensor.abs().max() for tensor in batch.tensors().values() if tensor.is_floating_point() and len(tensor)]
-    return float(torch.stack([value.double() for value in values]).max()) if values else 0.0
+    tensors = [tensor for tensor in batch.tensors().values() if tensor.is_floating_point() and tensor.numel()]
+    return float(torch.stack([tensor.abs().max().double() for tensor in tensors]).max()) if tensors else 0.0
