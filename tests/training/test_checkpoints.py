@@ -205,3 +205,13 @@ def test_nothing_in_a_checkpoint_is_executable(tmp_path):
     path = save_checkpoint(tmp_path, 1, make_snapshot(1.0))
     assert sorted(file.name for file in path.iterdir()) == [MANIFEST, STATE, TENSORS]
     json.loads((path / STATE).read_text())
+
+
+def test_checkpoints_that_became_a_link_during_training_are_not_written(tmp_path):
+    elsewhere, run = tmp_path / "elsewhere", tmp_path / "run"
+    elsewhere.mkdir()
+    run.mkdir()
+    (run / "checkpoints").symlink_to(elsewhere)
+    with pytest.raises(RunError, match="is a link to .*elsewhere, outside of"):
+        save_checkpoint(run / "checkpoints", 1, Snapshot({}, {}))
+    assert list(elsewhere.iterdir()) == []
