@@ -245,6 +245,29 @@ def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded(tmp_path:
     assert "--data.max-text-mb" in error.value.fix
 
 
+def test_a_photograph_of_many_pixels_is_decoded_at_a_fraction_of_its_size():
+    from PIL import Image
+
+    from seqwise.tasks.caption import decode
+
+    contents = {}
+    for is_progressive in (False, True):
+        file = io.BytesIO()
+        Image.new("L", (9_000, 6_000), 200).save(file, "JPEG", progressive=is_progressive)
+        contents[is_progressive] = file.getvalue()
+    assert decode.decode_image(contents[False], 16).array.max() == 200
+    with pytest.raises(DataError, match=r"9,000 × 6,000 pixels. has more than 200 MB"):
+        decode.decode_image(contents[True], 16)  # the decoder would keep all of it
+
+
+def test_a_quote_that_is_never_closed_is_suspected_in_a_very_long_row(tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_text('text,label\nfine,a\n"open,a\n' + "some words,b\n" * 900_000)
+    with pytest.raises(DataError, match=r"a.csv:3: the row that starts here has more than 10 MB") as error:
+        read_as("classify", path)
+    assert "a quote that is opened in this row and never closed" in error.value.fix
+
+
 def test_a_very_large_image_is_reduced_in_strips_to_almost_the_same_pixels(monkeypatch: pytest.MonkeyPatch):
     from PIL import Image
 

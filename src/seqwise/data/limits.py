@@ -69,11 +69,16 @@ def _has_limits(value: Any) -> bool:
 
 
 def build_size_error(
-    subject: str, path: str | Path | None, line: int | None = None, factor: int = 1, limits: DataSettings | None = None
+    subject: str,
+    path: str | Path | None,
+    line: int | None = None,
+    factor: int = 1,
+    limits: DataSettings | None = None,
+    fix: str = "Check the file, or divide it",
 ) -> DataError:
     """Returns the error for a text, line, row or image that is larger than allowed; `subject` says which."""
     limit = (limits or get_limits()).max_text_mb
-    fix = f"Check the file, or divide it; training allows more with {TEXT_OPTION} {limit * 10}"
+    fix = f"{fix}; training allows more with {TEXT_OPTION} {limit * 10}"
     return DataError(f"{subject} has more than {factor * limit:,} MB.", fix=fix, file=path, line=line)
 
 
