@@ -39,7 +39,7 @@ def parse_text(
     With `decimal_commas`, numbers such as 1,5 get a decimal point where semicolons separate the fields, as
     spreadsheets write them in many countries.
     """
-    lines = iterate_lines(file.readline, path)
+    lines = iterate_lines(file.read, path)
     first_lines: list[tuple[int, str]] = []  # from which the separator is detected
     num_characters = 0
     for line, text in lines:
