@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from seqwise.cli import inputs
+from seqwise.cli.inputs import read_lines
 from seqwise.config import Settings, parse_settings
 from seqwise.data import json_objects
 from seqwise.data.corpus.sources import open_corpus
@@ -388,6 +389,18 @@ def test_a_pipe_that_the_user_names_is_read(tmp_path: Path):
     splits = read_tagged_data(f"/dev/fd/{reading}", Settings())
     os.close(reading)
     assert len(splits.all_examples()) == 20
+
+
+@pytest.mark.usefixtures("_alarm")
+def test_predict_reads_a_pipe_that_the_user_names_and_refuses_others(tmp_path: Path):
+    reading, writing = os.pipe()
+    os.write(writing, "a text\nzwölf\n".encode())
+    os.close(writing)
+    assert read_lines(f"/dev/fd/{reading}") == ["a text", "zwölf"]
+    os.close(reading)
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(DataError, match=r"a.txt: this is a pipe; expected a regular file"):
+        read_lines(str(tmp_path / "a.txt"))
 
 
 def test_a_pipe_that_never_ends_is_refused():

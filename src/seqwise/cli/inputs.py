@@ -38,7 +38,7 @@ def read_text(argument: str, command: str = "") -> str:
     """
     if argument == "-":
         return _read_pipe()
-    if os.path.isfile(argument):
+    if os.path.exists(argument) and not os.path.isdir(argument):  # also a pipe: <(command) of bash
         from seqwise.data.opening import open_binary
 
         with open_binary(Path(argument)) as file:
