@@ -403,6 +403,13 @@ def test_predict_reads_a_pipe_that_the_user_names_and_refuses_others(tmp_path: P
         read_lines(str(tmp_path / "a.txt"))
 
 
+def test_a_short_standard_input_needs_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    for encoding in ("utf-8", "utf-16"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("a text\r\nzwölf\n".encode(encoding))))
+        assert read_lines("-") == ["a text", "zwölf"]
+
+
 def test_a_pipe_that_never_ends_is_refused():
     class Endless(io.RawIOBase):
         def read(self, size: int = -1) -> bytes:

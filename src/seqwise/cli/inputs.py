@@ -13,6 +13,7 @@ from typing import BinaryIO, cast
 from seqwise.cli import console
 from seqwise.errors import DataError, Findings, UsageError
 
+MAX_SPOOLED_BYTES = 16_000_000  # of standard input that are kept in memory; more needs a temporary file
 MAX_INPUT_CHARACTERS = 100_000_000  # of a file or pipe, whose lines are in memory at once
 
 
@@ -55,7 +56,7 @@ def _read_pipe() -> str:
     from seqwise.data.opening import copy_stream
 
     path = Path("standard input")
-    with tempfile.TemporaryFile() as copy:
+    with tempfile.SpooledTemporaryFile(MAX_SPOOLED_BYTES) as copy:
         copy_stream(sys.stdin.buffer, cast(BinaryIO, copy), path)
         return _decode(cast(BinaryIO, copy), path)
 
