@@ -156,18 +156,18 @@ class TextTable:
         if len(unique) == len(self):
             return self
         repeated = set(unique[counts > 1].tolist())
-        seen: set[tuple[str, ...]] = set()  # of the few rows that are compared: those whose hash occurs twice
-        is_kept = [True] * len(self)
+        earlier: set[tuple[str, ...]] = set()  # of the few rows that are compared: those whose hash occurs twice
+        is_selected = [True] * len(self)
         for row, fields in enumerate(zip(*self.columns.values())):
             if hash(fields) in repeated:
-                is_kept[row] = fields not in seen
-                seen.add(fields)
-                if not is_kept[row]:
+                is_selected[row] = fields not in earlier
+                earlier.add(fields)
+                if not is_selected[row]:
                     self.add_warning(row, "rows equal to an earlier one, which are dropped")
-        columns = {name: TextColumn(compress(texts, is_kept)) for name, texts in self.columns.items()}
+        columns = {name: TextColumn(compress(texts, is_selected)) for name, texts in self.columns.items()}
         file_indices, lines = (
-            array("q", compress(self.file_indices, is_kept)),
-            array("q", compress(self.lines, is_kept)),
+            array("q", compress(self.file_indices, is_selected)),
+            array("q", compress(self.lines, is_selected)),
         )
         return replace(self, columns=columns, file_indices=file_indices, lines=lines)
 
