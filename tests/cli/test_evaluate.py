@@ -141,3 +141,11 @@ def test_the_columns_of_a_forecast_come_from_the_run(seqwise_command, tmp_path):
         assert result.status == 2
         assert "there is no column 'Datum'. The run has the names" in result.err
         assert "Rename the columns of this file; it has date, sales." in result.err
+
+
+def test_a_table_with_symbols_fits_into_the_terminal(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(console, "width", lambda: 30)
+    rows = [["", "a\u202e\u202e", "b\u202e", "c"], ["name", "1", "2", "3"]]
+    lines = console.align_to_width(rows)
+    assert max(map(len, lines)) <= 30
+    assert lines[0].endswith("a⟨U+202E⟩⟨U+202E⟩")

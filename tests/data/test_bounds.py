@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from seqwise.cli import inputs
+from seqwise.cli.inputs import read_lines
 from seqwise.config import Settings, parse_settings
 from seqwise.data import json_objects
 from seqwise.data.corpus.sources import open_corpus
@@ -245,6 +246,29 @@ def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded(tmp_path:
     assert "--data.max-text-mb" in error.value.fix
 
 
+def test_a_photograph_of_many_pixels_is_decoded_at_a_fraction_of_its_size():
+    from PIL import Image
+
+    from seqwise.tasks.caption import decode
+
+    contents = {}
+    for is_progressive in (False, True):
+        file = io.BytesIO()
+        Image.new("L", (9_000, 6_000), 200).save(file, "JPEG", progressive=is_progressive)
+        contents[is_progressive] = file.getvalue()
+    assert decode.decode_image(contents[False], 16).array.max() == 200
+    with pytest.raises(DataError, match=r"9,000 × 6,000 pixels. has more than 200 MB"):
+        decode.decode_image(contents[True], 16)  # the decoder would keep all of it
+
+
+def test_a_quote_that_is_never_closed_is_suspected_in_a_very_long_row(tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_text('text,label\nfine,a\n"open,a\n' + "some words,b\n" * 900_000)
+    with pytest.raises(DataError, match=r"a.csv:3: the row that starts here has more than 10 MB") as error:
+        read_as("classify", path)
+    assert "a quote that is opened in this row and never closed" in error.value.fix
+
+
 def test_a_very_large_image_is_reduced_in_strips_to_almost_the_same_pixels(monkeypatch: pytest.MonkeyPatch):
     from PIL import Image
 
@@ -365,6 +389,25 @@ def test_a_pipe_that_the_user_names_is_read(tmp_path: Path):
     splits = read_tagged_data(f"/dev/fd/{reading}", Settings())
     os.close(reading)
     assert len(splits.all_examples()) == 20
+
+
+@pytest.mark.usefixtures("_alarm")
+def test_predict_reads_a_pipe_that_the_user_names_and_refuses_others(tmp_path: Path):
+    reading, writing = os.pipe()
+    os.write(writing, "a text\nzwölf\n".encode())
+    os.close(writing)
+    assert read_lines(f"/dev/fd/{reading}") == ["a text", "zwölf"]
+    os.close(reading)
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(DataError, match=r"a.txt: this is a pipe; expected a regular file"):
+        read_lines(str(tmp_path / "a.txt"))
+
+
+def test_a_short_standard_input_needs_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    for encoding in ("utf-8", "utf-16"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("a text\r\nzwölf\n".encode(encoding))))
+        assert read_lines("-") == ["a text", "zwölf"]
 
 
 def test_a_pipe_that_never_ends_is_refused():

@@ -46,6 +46,13 @@ def write_unused_column(path: Path, head: bytes, unit: bytes) -> None:
             file.write("]")
 
 
+def write_series(path: Path, head: bytes, unit: bytes) -> None:
+    """Writes 1,200,000 rows of two numbers, of which 19 MB are kept."""
+    with path.open("wb") as file:
+        file.write(head)
+        file.writelines(unit % (row, row % 997) for row in range(1_200_000))
+
+
 @pytest.mark.parametrize(
     ("reader", "name", "write", "head", "unit", "error"),
     [
@@ -67,6 +74,7 @@ def write_unused_column(path: Path, head: bytes, unit: bytes) -> None:
         ("language", "a.jsonl", write_long_line, b'{"text": "', b"a", "more than 10 MB"),
         ("language", "a.txt", write_long_line, b"", b"a", None),
         ("tag", "a.conll", write_long_line, b"", b"a", "more than 10 MB"),
+        ("forecast", "a.csv", write_series, b"time,value\n", b"%d,0.%06d\n", None),
         ("classify", "unused.csv", write_unused_column, b"", b"", None),
         ("classify", "unused.json", write_unused_column, b"", b"", None),
     ],

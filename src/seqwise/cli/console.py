@@ -64,7 +64,7 @@ def write_text(text: str) -> None:
 
 def align(rows: Sequence[Sequence[str]], num_left: int = 1) -> list[str]:
     """Returns the rows of a table as lines; the first `num_left` columns are aligned left, the others right."""
-    rows = [[make_printable(cell, is_line=True) for cell in row] for row in rows]
+    rows = _make_printable(rows)
     widths = [max(map(len, column)) for column in zip(*rows)]
     sides = ["<" if column < num_left else ">" for column in range(len(widths))]
     return [
@@ -72,8 +72,13 @@ def align(rows: Sequence[Sequence[str]], num_left: int = 1) -> list[str]:
     ]
 
 
+def _make_printable(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [[make_printable(cell, is_line=True) for cell in row] for row in rows]
+
+
 def align_to_width(rows: Sequence[Sequence[str]]) -> list[str]:
     """Returns the rows of a table as lines; columns that do not fit into the terminal follow below."""
+    rows = _make_printable(rows)
     lines = align(rows)
     if not lines or max(map(len, lines)) <= width():
         return lines

@@ -13,6 +13,7 @@ from typing import BinaryIO, cast
 from seqwise.cli import console
 from seqwise.errors import DataError, Findings, UsageError
 
+MAX_SPOOLED_BYTES = 16_000_000  # of standard input that are kept in memory; more needs a temporary file
 MAX_INPUT_CHARACTERS = 100_000_000  # of a file or pipe, whose lines are in memory at once
 
 
@@ -38,7 +39,7 @@ def read_text(argument: str, command: str = "") -> str:
     """
     if argument == "-":
         return _read_pipe()
-    if os.path.exists(argument) and not os.path.isdir(argument):  # of a device, opening says that it is one
+    if os.path.exists(argument) and not os.path.isdir(argument):  # also a pipe: <(command) of bash
         from seqwise.data.opening import open_binary
 
         with open_binary(Path(argument)) as file:
@@ -55,7 +56,7 @@ def _read_pipe() -> str:
     from seqwise.data.opening import copy_stream
 
     path = Path("standard input")
-    with tempfile.TemporaryFile() as copy:
+    with tempfile.SpooledTemporaryFile(MAX_SPOOLED_BYTES) as copy:
         copy_stream(sys.stdin.buffer, cast(BinaryIO, copy), path)
         return _decode(cast(BinaryIO, copy), path)
 

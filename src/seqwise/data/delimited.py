@@ -25,6 +25,7 @@ MIN_CONSISTENCY = 0.9  # share of the first rows with equally many fields, for a
 SAMPLE_ROWS, SAMPLE_CHARACTERS = 100, 1 << 20  # from which the separator is detected
 QUOTE_FIX = 'A text that contains the separator must be quoted: "one{separator} two"{separator}label'
 LARGE_RECORD = "the row that starts here"
+LARGE_RECORD_FIX = "Look for a quote that is opened in this row and never closed, or divide the row"
 OPEN_QUOTE_FIX = 'Close the quote, or double a quote that is part of the text: ""'
 TAB_FIX = "Fields are separated by one tab each; remove tabs inside a text."
 DECIMAL_COMMA = re.compile(r"^(\s*[-+]?\d+),(\d+\s*)$")
@@ -38,7 +39,7 @@ def parse_text(
     With `decimal_commas`, numbers such as 1,5 get a decimal point where semicolons separate the fields, as
     spreadsheets write them in many countries.
     """
-    lines = iterate_lines(file.readline, path)
+    lines = iterate_lines(file.read, path)
     first_lines: list[tuple[int, str]] = []  # from which the separator is detected
     num_characters = 0
     for line, text in lines:
@@ -127,7 +128,7 @@ def _parse_csv(
         for _, text in lines:
             num_characters += len(text) + 1
             if num_characters > max_characters:
-                raise build_size_error(LARGE_RECORD, path, line)
+                raise build_size_error(LARGE_RECORD, path, line, fix=LARGE_RECORD_FIX)
             yield text + "\n"
 
     reader = csv.reader(count_characters(), delimiter=separator, strict=True)

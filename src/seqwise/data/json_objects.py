@@ -52,7 +52,7 @@ def parse_objects(file: TextIO, path: Path, findings: Findings) -> Iterator[tupl
         window.index += 1
         yield from _parse_array(window, path, findings)
         return
-    for line, content in iterate_lines(window.readline, path, window.line):
+    for line, content in iterate_lines(window.read, path, window.line):
         if not content.strip():
             findings.note(BLANK_LINES, path, line)
             continue
@@ -103,13 +103,10 @@ class _Window:
     def __init__(self, file: TextIO):
         self.file, self.text, self.index, self.line = file, "", 0, 1
 
-    def readline(self, size: int) -> str:
-        """Returns the next line, of which `size` characters are read at most."""
-        if self.index < len(self.text):
-            end = self.text.find("\n", self.index) + 1 or len(self.text)
-            line, self.index = self.text[self.index : end], end
-            return line if line.endswith("\n") else line + self.file.readline(size)
-        return self.file.readline(size)
+    def read(self, size: int) -> str:
+        """Returns the characters that are in memory, or else the next `size` of the file."""
+        text, self.index = self.text[self.index :], len(self.text)
+        return text or self.file.read(size)
 
     def extend(self) -> bool:
         """Reads as much again as there is behind `index`; returns whether there was more."""

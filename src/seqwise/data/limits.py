@@ -18,6 +18,7 @@ from seqwise.config import DataSettings
 from seqwise.errors import DataError
 
 MB = 1_000_000
+BLOCK_CHARACTERS = 1 << 16  # of a text that are divided into lines at once
 FREE_BYTES = 16 * MB  # of decompressed data, whatever its ratio
 IMAGE_FACTOR = 10  # the maximum size of an image or array file, relative to that of a text
 DECODED_FACTOR = 20  # the same for an image as pixels
@@ -69,11 +70,16 @@ def _has_limits(value: Any) -> bool:
 
 
 def build_size_error(
-    subject: str, path: str | Path | None, line: int | None = None, factor: int = 1, limits: DataSettings | None = None
+    subject: str,
+    path: str | Path | None,
+    line: int | None = None,
+    factor: int = 1,
+    limits: DataSettings | None = None,
+    fix: str = "Check the file, or divide it",
 ) -> DataError:
     """Returns the error for a text, line, row or image that is larger than allowed; `subject` says which."""
     limit = (limits or get_limits()).max_text_mb
-    fix = f"Check the file, or divide it; training allows more with {TEXT_OPTION} {limit * 10}"
+    fix = f"{fix}; training allows more with {TEXT_OPTION} {limit * 10}"
     return DataError(f"{subject} has more than {factor * limit:,} MB.", fix=fix, file=path, line=line)
 
 
@@ -105,19 +111,38 @@ def read_lines(file: BinaryIO, path: Path, limits: DataSettings | None = None) -
 
 
 def iterate_lines(
-    readline: Callable[[int], str], path: Path, first_line: int = 1, keeps_end: bool = False
+    read: Callable[[int], str], path: Path, first_line: int = 1, keeps_end: bool = False
 ) -> Iterator[tuple[int, str]]:
-    """Yields (line number, text without its line break); empty lines at the end are left out unless `keeps_end`."""
-    max_characters, line, num_empty = get_limits().max_text_mb * MB, first_line - 1, 0
-    while text := readline(max_characters + 1):
-        line += 1
-        if len(text) > max_characters:
+    """Yields (line number, text without its line break); empty lines at the end are left out unless `keeps_end`.
+
+    `read` returns the next characters of the text, at most as many as it is asked for; "" at the end.
+    """
+    line, num_empty = first_line - 1, 0
+    for texts in _split_lines(read, path, first_line):
+        for text in texts:
+            line += 1
+            if not text and not keeps_end:
+                num_empty += 1
+                continue
+            for number in range(line - num_empty, line) if num_empty else ():
+                yield number, ""
+            num_empty = 0
+            yield line, text
+
+
+def _split_lines(read: Callable[[int], str], path: Path, line: int) -> Iterator[list[str]]:
+    """Yields the lines of each block of a text; raises at a line that is longer than allowed."""
+    max_characters = get_limits().max_text_mb * MB
+    parts: list[str] = []  # of the line that is not complete yet
+    while block := read(BLOCK_CHARACTERS):
+        *lines, end = block.split("\n")
+        if lines:
+            lines[0] = "".join([*parts, lines[0]])
+            parts = []
+        parts.append(end)
+        if max(sum(map(len, parts)), len(lines[0]) if lines else 0) > max_characters:
             raise build_size_error("the line", path, line)
-        text = text.removesuffix("\n")
-        if not text and not keeps_end:
-            num_empty += 1
-            continue
-        for number in range(line - num_empty, line):
-            yield number, ""
-        num_empty = 0
-        yield line, text
+        yield lines
+        line += len(lines)
+    if any(parts):
+        yield ["".join(parts)]

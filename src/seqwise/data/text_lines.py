@@ -73,7 +73,7 @@ def _find_encoding(file: BinaryIO, path: Path, encoding: str | None) -> str:
 def read_lines(path: Path, findings: Findings | None = None, encoding: str | None = None) -> Iterator[tuple[int, str]]:
     """Yields (line number, text) of a file; empty lines at the end are left out."""
     with open_text(path, findings, encoding) as file:
-        yield from iterate_lines(file.readline, path)
+        yield from iterate_lines(file.read, path)
 
 
 def read_text(path: Path, findings: Findings | None = None, encoding: str | None = None) -> str:

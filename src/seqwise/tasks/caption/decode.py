@@ -63,11 +63,12 @@ def compute_digest(data: bytes) -> str:
 def decode_image(data: bytes, size: int) -> DecodedImage:
     """Returns the image in the content of a PNG, JPEG or similar file."""
     with open_image(data) as image:  # reads the size only
+        subject = f"the image ({image.width:,} × {image.height:,} pixels)"
+        if "progressive" not in image.info:  # the decoder keeps all of a progressive JPEG
+            _draft(image, size)
         num_bytes = image.width * image.height * DECODED_BYTES
-        if num_bytes > DECODED_FACTOR * get_limits().max_text_mb * MB:
-            raise build_size_error(f"the image ({image.width:,} × {image.height:,} pixels)", None, None, DECODED_FACTOR)
-        _draft(image, size)
-        num_bytes = image.width * image.height * DECODED_BYTES
+    if num_bytes > DECODED_FACTOR * get_limits().max_text_mb * MB:
+        raise build_size_error(subject, None, None, DECODED_FACTOR, fix="Save it with fewer pixels")
     if num_bytes <= LARGE_BYTES:
         return _decode_opened(data, size)
     with LARGE_IMAGE:

@@ -15,6 +15,7 @@ module knows nothing of splits, scaling or models; `windows.py` continues from h
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -83,7 +84,7 @@ def read_series(
     findings, policy = Findings(), settings.forecast.missing
     table = read_table(spec, findings, settings.data.encoding)
     findings.raise_errors()
-    if not table.locations:
+    if not len(table):
         problem = "there is a header, but no row below it."
         raise DataError(problem, fix="Give a table with rows.", file=table.file)
     if columns is None:
@@ -136,8 +137,8 @@ def read_series(
 def _number_rows(table: TextTable, columns: SeriesColumns) -> tuple[np.ndarray, str]:
     """Returns the number of each row within its series, which serves as its timestamp, and the style "row"."""
     counts: Counter[str] = Counter()
-    ticks = []
-    for name in table.columns[columns.series] if columns.series else [""] * len(table.locations):
+    ticks = array("q")
+    for name in table.columns[columns.series] if columns.series else [""] * len(table):
         ticks.append(counts[name.strip()])
         counts[name.strip()] += 1
     return np.array(ticks), "row"
@@ -145,12 +146,12 @@ def _number_rows(table: TextTable, columns: SeriesColumns) -> tuple[np.ndarray, 
 
 def _group_rows(table: TextTable, columns: SeriesColumns, ticks: np.ndarray) -> dict[str, np.ndarray]:
     """Returns the rows of each group of series in the order of time. Repeated timestamps are errors."""
-    row_lists: dict[str, list[int]] = {}
+    row_lists: dict[str, array[int]] = {}
     for row, name in enumerate(table.columns[columns.series] if columns.series else [""] * len(ticks)):
         if columns.series and not name.strip():
             problem = f"column {columns.series!r}: the name of the series is empty."
             table.add_error(row, problem, "Each row must name its series.")
-        row_lists.setdefault(name.strip(), []).append(row)
+        row_lists.setdefault(name.strip(), array("q")).append(row)
     groups = {}
     for name, row_list in row_lists.items():
         rows = np.array(row_list)
@@ -160,7 +161,9 @@ def _group_rows(table: TextTable, columns: SeriesColumns, ticks: np.ndarray) -> 
         is_repeated = np.diff(ticks[rows]) == 0
         for previous, row in zip(rows[:-1][is_repeated], rows[1:][is_repeated]):
             timestamp = table.columns[columns.time][row].strip() + (f" of series {name!r}" if name else "")
-            problem = f"the timestamp {timestamp} occurs twice, first in {format_location(*table.locations[previous])}."
+            problem = (
+                f"the timestamp {timestamp} occurs twice, first in {format_location(*table.get_location(previous))}."
+            )
             fix = "Remove one of the rows, or name the column that tells series apart with --forecast.series."
             table.add_error(row, problem, fix)
     return groups
@@ -253,7 +256,7 @@ def _place_on_grid(
 
 def _find_split_ends(table: TextTable, steps: np.ndarray, end: int) -> tuple[int, int, int] | None:
     """Returns the end of each split if files are named for splits, which must follow each other in time; else None."""
-    splits = np.array(table.splits)
+    splits = table.splits
     if (splits == "train").all():
         return None
     ends = [0]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, compress, islice
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +48,7 @@ SUNSPOTS = """
 1980: 154.6 140.4 115.9 66.6 45.9 17.9 13.4 29.4 100.2 157.6 142.6 145.7 94.3 54.6 29.9 17.5 8.6 21.5 64.3 93.3
 2000: 119.6 111 104 63.7 40.4 29.8 15.2 7.5 2.9
 """
+BLOCK_ROWS = 1 << 12  # fields of a column that are joined in memory
 MAX_VALUE = 1e30  # larger numbers mark missing values, or are mistakes: no model could be trained on them
 DATE_ORDER = "--forecast.date-order"
 RAGGED_ROW_FIX = "Numbers need a decimal point, not a comma; a missing value is an empty field."
@@ -65,24 +68,74 @@ class SeriesColumns:
         return split_commas(self.time) or []
 
 
+class TextColumn(Sequence[str]):
+    """The fields of a column as text, many of them joined to one: as a `str` of its own, each would need 60 bytes."""
+
+    def __init__(self, texts: Iterable[str] = ()):
+        self.blocks: list[str | list[str]] = []  # of BLOCK_ROWS fields each, except the last
+        self.last: list[str] = []
+        self.extend(texts)
+
+    def extend(self, texts: Iterable[str]) -> None:
+        """Adds fields."""
+        texts = iter(texts)
+        while fields := list(islice(texts, BLOCK_ROWS - len(self.last))):
+            self.last += fields
+            if len(self.last) == BLOCK_ROWS:
+                block = "\0".join(self.last)
+                self.blocks.append(block if block.count("\0") == BLOCK_ROWS - 1 else self.last)
+                self.last = []
+
+    def __len__(self) -> int:
+        return len(self.blocks) * BLOCK_ROWS + len(self.last)
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(map(_split_block, [*self.blocks, self.last]))
+
+    def __getitem__(self, row):
+        block, index = divmod(range(len(self))[row], BLOCK_ROWS)
+        return (_split_block(self.blocks[block]) if block < len(self.blocks) else self.last)[index]
+
+
+def _split_block(block: str | list[str]) -> list[str]:
+    return block.split("\0") if isinstance(block, str) else block
+
+
 @dataclass
 class TextTable:
     """The fields of one or more files as text, column by column. Errors and warnings are collected in `findings`."""
 
-    columns: dict[str, list[str]]
-    locations: list[tuple[str, int]]  # file and line of each row
-    splits: list[str]  # split of each row, by the name of its file; "train" for other names
-    file: str  # the first file
+    columns: dict[str, TextColumn]
+    files: list[tuple[str, str]]  # path and split of each file; the split is "train" unless the file is named for one
+    file_indices: array[int]  # file of each row
+    lines: array[int]  # line of each row
     findings: Findings
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @property
+    def file(self) -> str:
+        """The path of the first file."""
+        return self.files[0][0]
+
+    @property
+    def splits(self) -> np.ndarray:
+        """The split of each row."""
+        return np.array([split for _, split in self.files])[self.file_indices]
+
+    def get_location(self, row: int) -> tuple[str, int]:
+        """Returns file and line of a row."""
+        return self.files[self.file_indices[row]][0], self.lines[row]
 
     def add_error(self, row: int, problem: str, fix: str) -> None:
         """Adds an error about a row."""
-        file, line = self.locations[row]
+        file, line = self.get_location(row)
         self.findings.error(problem, fix=fix, file=file, line=line)
 
     def add_warning(self, row: int, warning: str) -> None:
         """Adds a warning about a row."""
-        self.findings.warn(warning, *self.locations[row])
+        self.findings.warn(warning, *self.get_location(row))
 
     def join_time_columns(self, names: Sequence[str], date_order: str) -> None:
         """Adds a column of timestamps joined from several columns; its name is their names, separated by commas."""
@@ -90,7 +143,7 @@ class TextTable:
         if len(names) > 1 and name not in self.columns:
             for column in names:
                 self.check_column(column)
-            self.columns[name] = join_timestamps(self.columns, names, date_order)
+            self.columns[name] = TextColumn(join_timestamps(self.columns, names, date_order))
 
     def check_column(self, name: str) -> None:
         if name not in self.columns:
@@ -98,14 +151,25 @@ class TextTable:
 
     def drop_duplicates(self) -> TextTable:
         """Returns the table without rows that repeat an earlier one in every column; adds a warning for each."""
-        first_rows: dict[tuple[str, ...], int] = {}
+        hashes = np.fromiter(map(hash, zip(*self.columns.values())), np.int64, len(self))
+        unique, counts = np.unique(hashes, return_counts=True)
+        if len(unique) == len(self):
+            return self
+        repeated = set(unique[counts > 1].tolist())
+        earlier: set[tuple[str, ...]] = set()  # of the few rows that are compared: those whose hash occurs twice
+        is_selected = [True] * len(self)
         for row, fields in enumerate(zip(*self.columns.values())):
-            if first_rows.setdefault(fields, row) != row:
-                self.add_warning(row, "rows equal to an earlier one, which are dropped")
-        selected = list(first_rows.values())
-        columns = {name: [texts[row] for row in selected] for name, texts in self.columns.items()}
-        locations, splits = [self.locations[row] for row in selected], [self.splits[row] for row in selected]
-        return replace(self, columns=columns, locations=locations, splits=splits)
+            if hash(fields) in repeated:
+                is_selected[row] = fields not in earlier
+                earlier.add(fields)
+                if not is_selected[row]:
+                    self.add_warning(row, "rows equal to an earlier one, which are dropped")
+        columns = {name: TextColumn(compress(texts, is_selected)) for name, texts in self.columns.items()}
+        file_indices, lines = (
+            array("q", compress(self.file_indices, is_selected)),
+            array("q", compress(self.lines, is_selected)),
+        )
+        return replace(self, columns=columns, file_indices=file_indices, lines=lines)
 
     @property
     def header_line(self) -> int | None:
@@ -140,13 +204,13 @@ def read_table(spec: str, findings: Findings, encoding: str | None = None) -> Te
             for split, paths in groups.items()
             for path in paths
         ]
-    table = TextTable({}, [], [], str(files[0][1]), findings)
-    for split, path, records in files:
-        _append_file(table, records, path, split)
+    table = TextTable({}, [(str(path), split) for split, path, _ in files], array("q"), array("q"), findings)
+    for index, (_, path, records) in enumerate(files):
+        _append_file(table, records, path, index)
     return table
 
 
-def _append_file(table: TextTable, records: Iterator[tuple[int, list[str]]], path: Path, split: str) -> None:
+def _append_file(table: TextTable, records: Iterator[tuple[int, list[str]]], path: Path, file_index: int) -> None:
     """Adds the records of a file to the columns of the table; its header must be that of the files before."""
     header_line, first_record = next(records, (1, None))
     if first_record is None:
@@ -158,17 +222,22 @@ def _append_file(table: TextTable, records: Iterator[tuple[int, list[str]]], pat
         expected = f"but those of {table.file} are {', '.join(table.columns)}"
         fix = "All files need the same columns."
         raise DataError(f"the columns are {', '.join(header)}, {expected}.", fix=fix, file=path, line=1)
-    rows = []
-    for line, fields in records:
-        if fields == first_record:
-            problem = f"the header of line {header_line} is repeated."
-            table.findings.error(problem, fix="Remove the line.", file=path, line=line)
-        else:
-            rows.append((line, fields))
-    for name, *texts in zip(header, *(fields for _, fields in rows)):
-        table.columns.setdefault(name, []).extend(texts)
-    table.locations += [(str(path), line) for line, _ in rows]
-    table.splits += [split] * len(rows)
+    columns = [table.columns.setdefault(name, TextColumn()) for name in header]
+
+    def list_rows() -> Iterator[list[str]]:
+        for line, fields in records:
+            if fields == first_record:
+                problem = f"the header of line {header_line} is repeated."
+                table.findings.error(problem, fix="Remove the line.", file=path, line=line)
+            else:
+                table.lines.append(line)
+                yield fields
+
+    rows = list_rows()
+    while block := list(islice(rows, BLOCK_ROWS)):
+        for column, texts in zip(columns, zip(*block)):
+            column.extend(texts)
+    table.file_indices.extend([file_index] * (len(table.lines) - len(table.file_indices)))
 
 
 def _check_header(header: list[str], path: Path, line: int) -> None:
@@ -220,8 +289,12 @@ def choose_columns(table: TextTable, settings: ForecastSettings, target: str | N
 
 
 def _is_numeric_column(texts: Sequence[str]) -> bool:
-    present = [text for text in texts if text.strip().lower() not in MISSING_TEXTS]
-    return bool(present) and sum(map(_is_number, present)) * 2 > len(present)
+    num_present = num_numbers = 0
+    for text in texts:
+        if text.strip().lower() not in MISSING_TEXTS:
+            num_present += 1
+            num_numbers += _is_number(text)
+    return num_numbers * 2 > num_present
 
 
 def _is_number(text: str) -> bool:
@@ -236,7 +309,7 @@ def _is_number(text: str) -> bool:
 
 def parse_numbers(table: TextTable, names: Sequence[str]) -> np.ndarray:
     """Returns the numbers of some columns, (rows, columns); NaN where one is missing."""
-    values = np.full((len(table.locations), len(names)), np.nan)
+    values = np.full((len(table), len(names)), np.nan)
     for index, name in enumerate(names):
         for row, text in enumerate(table.columns[name]):
             if _is_number(text):
@@ -257,7 +330,7 @@ def parse_numbers(table: TextTable, names: Sequence[str]) -> np.ndarray:
 def parse_timestamps(table: TextTable, column: str, grid: TimeGrid | None, date_order: str) -> tuple[np.ndarray, str]:
     """Returns the timestamps of a column as integers, and their style: that of `grid`, or else the detected one."""
     texts = table.columns[column]
-    present = [text for text in texts if text.strip()]
+    present = TextColumn(text for text in texts if text.strip())
     style = grid.style if grid else detect_style(present, date_order)
     if grid is None and "%" in (style or "") and len(find_local_styles(present, date_order)) > 1:
         problem = f"the timestamps of {column!r}, such as {present[0]!r}, are ambiguous: day or month first."

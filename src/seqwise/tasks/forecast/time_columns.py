@@ -8,7 +8,8 @@ knows nothing of grids.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -44,8 +45,8 @@ def find_time_columns(
     if dates:
         clocks = [by_lower_name[name] for name in CLOCK_NAMES if name in by_lower_name]
         clocks = [name for name in clocks if name != dates[0]]
-        is_repeated = _has_repeated_rows(columns, [dates[0], *([series] if series else [])])
-        return ([dates[0], clocks[0]] if clocks and is_repeated else [dates[0]]), ""
+        is_repeated = clocks and _has_repeated_rows(columns, [dates[0], *([series] if series else [])])
+        return ([dates[0], clocks[0]] if is_repeated else [dates[0]]), ""
     # Columns of year, month, day, …, up to the first unit without a column.
     found = [next((by_lower_name[name] for name in names if name in by_lower_name), None) for names in UNITS.values()]
     found = found[: found.index(None)] if None in found else found
@@ -66,13 +67,13 @@ def _detect_column_style(texts: Sequence[str], date_order: str) -> str | None:
 
     If they do not match `date_order`, any other order is accepted.
     """
-    sample = [text for text in texts if text.strip()][:SAMPLE_SIZE]
+    sample = list(islice((text for text in texts if text.strip()), SAMPLE_SIZE))
     return detect_style(sample, date_order) or detect_style(sample)
 
 
 def _has_repeated_rows(columns: Mapping[str, Sequence[str]], names: Sequence[str]) -> bool:
-    rows = list(zip(*(columns[name] for name in names)))
-    return len(set(rows)) < len(rows)
+    hashes = np.fromiter(map(hash, zip(*(columns[name] for name in names))), np.int64)
+    return len(np.unique(hashes)) < len(hashes)
 
 
 def _parse_integers(texts: Sequence[str]) -> np.ndarray | None:
@@ -102,12 +103,14 @@ def _is_counter(texts: Sequence[str]) -> bool:
 # Several columns → one timestamp → several columns
 
 
-def join_timestamps(columns: Mapping[str, Sequence[str]], names: Sequence[str], date_order: str = "auto") -> list[str]:
-    """Returns the timestamp of each row, as text: `2020-01-31 18:00`, or date and time as they are written."""
+def join_timestamps(
+    columns: Mapping[str, Sequence[str]], names: Sequence[str], date_order: str = "auto"
+) -> Iterator[str]:
+    """Yields the timestamp of each row, as text: `2020-01-31 18:00`, or date and time as they are written."""
     rows = zip(*(columns[name] for name in names))
     if not _is_date(columns[names[0]], names[0], date_order):
-        return [_join_numbers(fields, names) for fields in rows]
-    return [f"{date.strip()} {_format_clock(clock.strip())}" for date, clock, *_ in rows]
+        return (_join_numbers(fields, names) for fields in rows)
+    return (f"{date.strip()} {_format_clock(clock.strip())}" for date, clock, *_ in rows)
 
 
 def _is_date(texts: Sequence[str], name: str, date_order: str) -> bool:

@@ -183,7 +183,7 @@ def _read_lines(path: Path, encoding: str | None, findings: Findings) -> _TextFi
     try:
         # A missing line break at the end ends no line; an empty line at the end is a line.
         with open_text(path, findings, encoding) as file:
-            texts = [text for _, text in iterate_lines(file.readline, path, keeps_end=True)]
+            texts = [text for _, text in iterate_lines(file.read, path, keeps_end=True)]
     except DataError as error:
         findings.errors.append(error)
         return _TextFile(path, [], range(0))
