@@ -212,6 +212,6 @@ def test_checkpoints_that_became_a_link_during_training_are_not_written(tmp_path
     elsewhere.mkdir()
     run.mkdir()
     (run / "checkpoints").symlink_to(elsewhere)
-    with pytest.raises(RunError, match="is a link to .*elsewhere, outside of"):
+    with pytest.raises(RunError, match=r"is a link to .*elsewhere, outside of"):
         save_checkpoint(run / "checkpoints", 1, Snapshot({}, {}))
     assert list(elsewhere.iterdir()) == []
