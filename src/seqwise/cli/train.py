@@ -112,9 +112,19 @@ def main(argv: Sequence[str]) -> int:
             if args.plot is not None and world.is_first:
                 _write_curve(run, args.plot)
             return status
-    except KeyboardInterrupt as interrupt:
-        console.log(" ".join(["interrupted.", *getattr(interrupt, "__notes__", ())]))
+    except KeyboardInterrupt:
+        console.log(f"interrupted. {_advise_resume(args.resume or args.out, args.nproc)}".rstrip())
         return INTERRUPTED
+
+
+def _advise_resume(folder: Path | None, num_processes: int) -> str:
+    """Returns how to resume the run in a folder; nothing if it has not been created."""
+    from seqwise.training.checkpoints import get_resume_command
+    from seqwise.training.run import CONFIG
+
+    if folder is None or not (folder / CONFIG).exists():
+        return ""
+    return f"Resume with: {get_resume_command(folder, num_processes)}"
 
 
 def _reject_contradictions(args: Train) -> None:
@@ -177,7 +187,7 @@ def _create_run(args: Train, argv: Sequence[str], world: World, lock: ExitStack)
     settings = detect_task(args.settings, str(args.data), console.log)
     check_effects([settings], list_typed(argv))
     command = shlex.join(["seqwise", "train", *argv])
-    folder = lock.enter_context(create_folder(RUN_FOLDER, args.out, f"{settings.task}-{settings.model}"))
+    args.out = folder = lock.enter_context(create_folder(RUN_FOLDER, args.out, f"{settings.task}-{settings.model}"))
     with ProgressBar("reading") as bar:
         run, task = create_run(
             str(args.data), settings, folder,
@@ -203,27 +213,22 @@ def _run_training(run: Run, task: Task | None, world: World, budget_command: str
     """
     from seqwise.cli.progress import TrainingDisplay, describe_summary
     from seqwise.training.card import get_example_input
-    from seqwise.training.checkpoints import get_resume_command
     from seqwise.training.distribution import defer_interrupts
     from seqwise.training.training_run import open_training
 
-    try:
-        training = open_training(run, world, task, console.log)
-        if budget_command and world.is_first:
-            run.change_budget(run.settings.budget, budget_command)
-        if training.ended:
-            training.log("this run is already complete.")
-        elif is_resumed and not any(run.checkpoints.glob("step-*")):
-            training.log("the run has no checkpoint yet: training starts from the beginning.")
-        display = TrainingDisplay(training.task.primary_metric, training.task.unit) if world.is_first else None
-        with defer_interrupts() as stop, display or nullcontext():
-            for step in training.steps(stop):
-                if display is not None:
-                    display.show(step)
-        summary = training.finish()
-    except KeyboardInterrupt as interrupt:
-        interrupt.add_note(f"Resume with: {get_resume_command(run.folder, world.size)}")
-        raise
+    training = open_training(run, world, task, console.log)
+    if budget_command and world.is_first:
+        run.change_budget(run.settings.budget, budget_command)
+    if training.ended:
+        training.log("this run is already complete.")
+    elif is_resumed and not any(run.checkpoints.glob("step-*")):
+        training.log("the run has no checkpoint yet: training starts from the beginning.")
+    display = TrainingDisplay(training.task.primary_metric, training.task.unit) if world.is_first else None
+    with defer_interrupts() as stop, display or nullcontext():
+        for step in training.steps(stop):
+            if display is not None:
+                display.show(step)
+    summary = training.finish()
     if is_resumed and display is not None and display.has_validated and not display.has_improved:
         console.log("no validation was better than the best one before: the weights of that one are kept.")
     if world.is_first and training.ended:
@@ -234,5 +239,5 @@ def _run_training(run: Run, task: Task | None, world: World, budget_command: str
         console.log(f"  seqwise evaluate {folder} {shlex.quote(run.metadata.data)}")
         console.log(f"  seqwise predict {folder} {shlex.quote(get_example_input(run))}")
     elif world.is_first:
-        console.log(f"stopped and saved. Resume with: {get_resume_command(run.folder, world.size)}")
+        console.log(f"stopped and saved. {_advise_resume(run.folder, world.size)}")
     return 0 if training.ended else INTERRUPTED
