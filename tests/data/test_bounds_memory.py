@@ -7,10 +7,15 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import openpyxl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")]
 
@@ -53,6 +58,35 @@ def write_series(path: Path, head: bytes, unit: bytes) -> None:
         file.writelines(unit % (row, row % 997) for row in range(1_200_000))
 
 
+def write_workbook(path: Path, head: bytes, unit: bytes) -> None:
+    """Writes an .xlsx file whose sheet has 600 MB of equal rows."""
+    workbook = openpyxl.Workbook()
+    workbook.active.append(["text", "label"])
+    workbook.save(path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            with archive.open(name, "w", force_zip64=True) as member:
+                before, tag, after = content.partition(b"</sheetData>")
+                member.write(before)
+                for _ in range(60 if tag else 0):
+                    member.write(unit * (10_000_000 // len(unit)))
+                member.write(tag + after)
+
+
+def write_repeated_text(path: Path, head: bytes, unit: bytes) -> None:
+    """Writes a .parquet file of some MB in which 1,000,000 rows have the same text of 5 MB."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000_000, pa.int32()), [unit.decode() * 5_000_000])
+    pq.write_table(pa.table({"text": texts}), path)
+
+
+def write_large_image(path: Path, head: bytes, unit: bytes) -> None:
+    """Writes captions of one image that has 121 million pixels in some 100 kB."""
+    Image.new("L", (11_000, 11_000)).save(path.with_suffix(".png"))
+    path.write_bytes(head)
+
+
 @pytest.mark.parametrize(
     ("reader", "name", "write", "head", "unit", "error"),
     [
@@ -77,6 +111,9 @@ def write_series(path: Path, head: bytes, unit: bytes) -> None:
         ("forecast", "a.csv", write_series, b"time,value\n", b"%d,0.%06d\n", None),
         ("classify", "unused.csv", write_unused_column, b"", b"", None),
         ("classify", "unused.json", write_unused_column, b"", b"", None),
+        ("classify", "a.xlsx", write_workbook, b"", b"<row><c><v>1</v></c></row>", "200 times"),
+        ("language", "a.parquet", write_repeated_text, b"", b"x", "200 times"),
+        ("caption", "a.csv", write_large_image, b"image,caption\na.png,black\n", b"", "pixels"),
     ],
 )
 def test_reading_needs_little_memory_beyond_the_examples(

@@ -79,7 +79,7 @@ def build_size_error(
 ) -> DataError:
     """Returns the error for a text, line, row or image that is larger than allowed; `subject` says which."""
     limit = (limits or get_limits()).max_text_mb
-    fix = f"{fix}; training allows more with {TEXT_OPTION} {limit * 10}"
+    fix = f"{fix}; training allows more with {TEXT_OPTION} {limit * 10} or above"
     return DataError(f"{subject} has more than {factor * limit:,} MB.", fix=fix, file=path, line=line)
 
 
@@ -89,7 +89,8 @@ def check_expansion(size: int, compressed_size: int, path: str | Path, limits: D
     if size > FREE_BYTES and size > limit * compressed_size:
         sizes = f"{max(compressed_size, 1):,} bytes become at least {size:,}"
         problem = f"the data is more than {limit:,} times as large as its compressed form ({sizes})."
-        fix = f"If you trust the file, unpack it yourself; training allows more with {EXPANSION_OPTION} {limit * 10}"
+        unpack = "unpack it yourself; " if Path(path).suffix.lower() in (".gz", ".zip") else ""
+        fix = f"If you trust the file, {unpack}training allows more with {EXPANSION_OPTION} {limit * 10} or above"
         raise DataError(problem, fix=fix, file=path)
 
 
