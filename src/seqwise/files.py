@@ -115,13 +115,18 @@ def check_links(folder: Path) -> None:
     The folder itself may be reached through links, and links to its own content are allowed.
     """
     for parent, folder_names, file_names in os.walk(folder):
-        for link in (Path(parent, name) for name in (*folder_names, *file_names)):
-            if link.is_symlink() and not _is_inside(link, folder):
-                target = os.path.realpath(link)
-                problem = f"{link} is a link to {target}, outside of {folder}: nothing is written or removed there."
-                copy = f"{shlex.join(['rm', str(link)])} && {shlex.join(['cp', '-r', target, str(link)])}"
-                fix = f"Replace the link by a copy: {copy}\nTo use another disk, move the whole folder and link that."
-                raise RunError(problem, fix=fix)
+        for name in (*folder_names, *file_names):
+            check_link(Path(parent, name), folder)
+
+
+def check_link(path: Path, folder: Path) -> None:
+    """Raises an error if a path is a link that leads out of the folder."""
+    if path.is_symlink() and not _is_inside(path, folder):
+        target = os.path.realpath(path)
+        problem = f"{path} is a link to {target}, outside of {folder}: nothing is written or removed there."
+        copy = f"{shlex.join(['rm', str(path)])} && {shlex.join(['cp', '-r', target, str(path)])}"
+        fix = f"Replace the link by a copy: {copy}\nTo use another disk, move the whole folder and link that."
+        raise RunError(problem, fix=fix)
 
 
 def remove(path: Path, inside: Path, *, ignore_errors: bool = False) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from seqwise.digests import PLACEHOLDER, check_digest, insert_digest, read_object
 from seqwise.errors import RunError
-from seqwise.files import PARTIAL_SUFFIX, check_links, explain_write_errors, remove, replace_file, sync
+from seqwise.files import PARTIAL_SUFFIX, check_link, explain_write_errors, remove, replace_file, sync
 from seqwise.layers.old_names import use_current_names
 
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
@@ -40,7 +40,7 @@ class Snapshot:
 
 def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
     """Writes `folder/step-N`, unless an intact one exists, and removes all but the newest `NUM_CHECKPOINTS`."""
-    check_links(folder.parent)  # again: `checkpoints` may have become a link since training began
+    check_link(folder, folder.parent)  # again: it may have become a link since training began
     path = folder / f"step-{step}"
     if path.exists():
         if _find_damage(path) is None:
