@@ -51,7 +51,7 @@ test-all: $(STAMP)
 
 # The same tests as in test-all, with larger numbers. Each test is named when it begins; Ctrl-C ends all processes.
 test-faults: $(STAMP)
-	SEQWISE_FAULTS=full $(PARALLEL) -vv -m "not gpu" tests/faults tests/compare/run/test_kills.py $(ARGS)
+	SEQWISE_FAULTS=full $(PARALLEL) -vv -m "not gpu" tests/faults tests/data/test_bounds_memory.py tests/compare/run/test_kills.py $(ARGS)
 
 test-gpu: $(STAMP)
 	$(PYTEST) -m gpu $(ARGS)
