@@ -196,9 +196,8 @@ def test_ctrl_c_stops_both_processes_at_the_same_step(scenarios):
     root, results = scenarios
     status, stderr, saved = results["early"].result()[0]
     assert status == 130
-    assert (
-        stderr.rstrip().splitlines()[-1] == f"stopped and saved. Resume with: seqwise train --resume {root / 'early'}"
-    )
+    command = f"seqwise train --resume {root / 'early'} --nproc 2"
+    assert stderr.rstrip().splitlines()[-1] == f"stopped and saved. Resume with: {command}"
     assert stderr.count("stopped") == 1
     assert f"resuming at step {saved}." in results["early"].result()[1][1]
 

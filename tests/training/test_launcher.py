@@ -151,7 +151,7 @@ def test_a_process_that_hangs_is_named_and_ends_the_run(book, tmp_path, monkeypa
     assert status == 1
     assert stderr.splitlines()[-2:] == [
         "error: process 2 of 2 has not responded for 10 s.",
-        f"The files that were saved before are complete. Resume with: seqwise train --resume {folder}",
+        f"The files that were saved before are complete. Resume with: seqwise train --resume {folder} --nproc 2",
     ]
     assert "Traceback" not in stderr
     for pid in workers:
