@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from killed_calls import CallKiller
 from safetensors.torch import save_file
 from stores import write_store
 
@@ -226,25 +227,13 @@ def run_and_die(run: Callable[[], object], modules: dict[Any, tuple[str, ...]], 
     """
     child = os.fork()
     if child == 0:
-        num_calls = 0
-
-        def kill_at_call(function):
-            def call(*args, **kwargs):
-                nonlocal num_calls
-                num_calls += 1
-                if num_calls == fatal_call:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return function(*args, **kwargs)
-
-            return call
-
+        killer = CallKiller(fatal_call)
         for owner, names in modules.items():
-            for name in names:
-                setattr(owner, name, kill_at_call(getattr(owner, name)))
+            killer.wrap(owner, *names)
         try:
             run()
         finally:
-            os._exit(0 if num_calls >= 3 else 1)
+            os._exit(0 if killer.num_calls >= 3 else 1)
     _, status = os.waitpid(child, 0)
     assert status in (0, signal.SIGKILL)
     return status == 0

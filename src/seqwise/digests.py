@@ -7,9 +7,8 @@ A digest is part of the file that it protects: both are replaced by the same ren
 file that matches its digest. Files of versions that wrote none are read without a check. Digests detect damage by
 disks, memory and copying, not forgery: anyone can compute them.
 
-blake2b takes 1.1 s of CPU time per GB (one core of an AMD EPYC). A CRC-32 takes 0.24 s, but misses one damaged file in
-2^32, and reading and copying the same bytes into a model takes as long as blake2b. Checkpoints have used blake2b from
-the beginning.
+blake2b rather than a CRC-32, which is faster but misses one damaged file in 2^32; `benchmarks/reading.py --checks`
+measures what the checks cost. Checkpoints have used blake2b from the beginning.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+
+from killed_calls import CallKiller
 
 from seqwise.locks import lock_folder
 
@@ -57,22 +58,9 @@ def run_with_kill(function: Callable[[], int], fatal_call: int) -> int:
     """
     if child := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    calls = 0
-
-    def kill_at(call: Callable[..., Any]) -> Callable[..., Any]:
-        def count_and_call(*arguments: Any, **options: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == fatal_call:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*arguments, **options)
-
-        return count_and_call
-
-    for name in ("fsync", "pwrite", "ftruncate"):
-        setattr(os, name, kill_at(getattr(os, name)))
-    for name in ("mkdir", "touch", "replace", "write_bytes", "unlink"):
-        setattr(Path, name, kill_at(getattr(Path, name)))
+    killer = CallKiller(fatal_call)
+    killer.wrap(os, "fsync", "pwrite", "ftruncate")
+    killer.wrap(Path, "mkdir", "touch", "replace", "write_bytes", "unlink")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
         os._exit(function())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from killed_calls import CallKiller
 from torch import nn
 
 from seqwise.errors import RunError, SaveError
@@ -115,26 +116,14 @@ def save_and_die(folder: Path, saved: Snapshot, fatal_call: int) -> bool:
     """
     child = os.fork()
     if child == 0:
-        calls = 0
-
-        def kill_at_call(function):
-            def call(*args, **kwargs):
-                nonlocal calls
-                calls += 1
-                if calls == fatal_call:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return function(*args, **kwargs)
-
-            return call
-
-        checkpoints.save_file = kill_at_call(checkpoints.save_file)
-        os.fsync = kill_at_call(os.fsync)
-        for name in ("write_text", "rename", "mkdir"):
-            setattr(Path, name, kill_at_call(getattr(Path, name)))
+        killer = CallKiller(fatal_call)
+        killer.wrap(checkpoints, "save_file")
+        killer.wrap(os, "fsync")
+        killer.wrap(Path, "write_text", "rename", "mkdir")
         try:
             save_checkpoint(folder, 2, saved)
         finally:
-            os._exit(0 if calls >= 8 else 1)
+            os._exit(0 if killer.num_calls >= 8 else 1)
     _, status = os.waitpid(child, 0)
     assert status in (0, signal.SIGKILL)
     return status == 0

@@ -12,7 +12,7 @@ from seqwise.training.heartbeat import (
     IDLE_SHARE,
     START_SECONDS,
     HangDetector,
-    Heart,
+    HeartbeatRecorder,
     Heartbeats,
     Row,
     read_hang_seconds,
@@ -112,16 +112,16 @@ def test_a_process_counts_its_calls_and_ticks(monkeypatch):
     monkeypatch.setattr(heartbeat, "TICK_SECONDS", 0.001)
     heartbeats = Heartbeats.create(2)
     heartbeats.close()
-    heart = Heart(heartbeats, 1)
-    heart.record_call()
-    heart.record_call()
+    recorder = HeartbeatRecorder(heartbeats, 1)
+    recorder.record_call()
+    recorder.record_call()
     while heartbeats.read(1).ticks < 3:
         pass
     row = heartbeats.read(1)
     assert (row.calls, row.is_done) == (2, 0)
     assert row.cpu > 0
     assert not heartbeats.have_all_started
-    heart.record_end()
+    recorder.record_end()
     assert heartbeats.read(1).is_done
     assert heartbeats.read(0) == Row(0, 0, 0, 0, 0)
 

@@ -29,7 +29,7 @@ from seqwise.backbones.states import ModelState, concat_states, map_state
 from seqwise.data.batch import shard_batch
 from seqwise.errors import SeqwiseError
 from seqwise.training.clock import exclude_stops, has_just_continued
-from seqwise.training.heartbeat import Heart, Heartbeats
+from seqwise.training.heartbeat import HeartbeatRecorder, Heartbeats
 
 TIMEOUT = timedelta(hours=2)  # while the first process reads the data, the others wait
 
@@ -37,7 +37,7 @@ TIMEOUT = timedelta(hours=2)  # while the first process reads the data, the othe
 # write to the store, so it only explains a failure; whether there is one depends on how the processes ended.
 FAILED_KEY, LOST_KEY = "seqwise/failed", "seqwise/lost"
 # Environment variable of workers of `launch`: the descriptor of their `Heartbeats`. Standard input is a pipe from it.
-LAUNCHER_VARIABLE = "SEQWISE_WATCHED"
+LAUNCHER_VARIABLE = "SEQWISE_HEARTBEATS"
 
 BUCKET_ELEMENTS = 25 * 2**20 // 4  # 25 MB per message, large enough to hide the latency
 
@@ -50,7 +50,7 @@ class World:
 
     rank: int = 0
     size: int = 1
-    heart: Heart | None = None  # of a worker of `launch`
+    heartbeat: HeartbeatRecorder | None = None  # of a worker of `launch`
 
     @property
     def is_first(self) -> bool:
@@ -81,8 +81,8 @@ class World:
         """Replaces each gradient by its sum over all processes; all processes must pass lists of the same shapes."""
         if self.size == 1:
             return
-        if self.heart is not None:
-            self.heart.record_update()
+        if self.heartbeat is not None:
+            self.heartbeat.record_update()
         buckets: list[list[Tensor]] = [[]]
         for gradient in gradients:
             if sum(other.numel() for other in buckets[-1]) >= BUCKET_ELEMENTS:
@@ -135,8 +135,8 @@ class World:
         return [each[: int(length)] for each, length in zip(gathered, lengths)]
 
     def _record_call(self) -> None:
-        if self.heart is not None:
-            self.heart.record_call()
+        if self.heartbeat is not None:
+            self.heartbeat.record_call()
 
     def broadcast_text(self, text: str) -> str:
         """Returns the text of the first process; the others wait for it."""
@@ -157,23 +157,25 @@ def join_world(device: torch.device) -> Iterator[World]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield World()
         return
-    heart = None
+    heartbeat = None
     if descriptor := os.environ.get(LAUNCHER_VARIABLE):
         _kill_when_launcher_ends()
-        heart = Heart(Heartbeats(int(descriptor), int(os.environ["WORLD_SIZE"])), int(os.environ["RANK"]))
+        heartbeat = HeartbeatRecorder(
+            Heartbeats(int(descriptor), int(os.environ["WORLD_SIZE"])), int(os.environ["RANK"])
+        )
     if device.type == "cuda":
         torch.cuda.set_device(get_local_device(device))
     store, rank, size = next(iter(dist.rendezvous("env://", timeout=TIMEOUT)))
     try:
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
-        yield World(rank, size, heart)
+        yield World(rank, size, heartbeat)
     except BaseException as error:
         # The process group is not destroyed: nccl might wait for processes that never join.
         _exit_unless_first_failure(error, store, rank)
         raise
-    if heart is not None:
-        heart.record_end()  # a later signal is ignored: gloo sometimes aborts while it closes
+    if heartbeat is not None:
+        heartbeat.record_end()  # a later signal is ignored: gloo sometimes aborts while it closes
     dist.destroy_process_group()
 
 

@@ -72,7 +72,7 @@ class Heartbeats:
         return all(self.read(rank).ticks for rank in range(self.processes))
 
 
-class Heart:
+class HeartbeatRecorder:
     """Updates the counters of this process; the thread lives as long as the process."""
 
     def __init__(self, heartbeats: Heartbeats, rank: int):
