@@ -24,7 +24,7 @@ from safetensors.numpy import save
 
 IS_LONG = os.environ.get("SEQWISE_FAULTS") == "full"
 NUM_INPUTS = 100_000 if IS_LONG else 3_000
-NUM_PROCESSES = 2
+NUM_PROCESSES = max(2, os.cpu_count() or 2)
 JOBS_PER_PROCESS = 4
 
 
