@@ -6,7 +6,7 @@
 The folders of this package follow that line; a module imports only from those listed before its own:
 
     text, page, data, kernels, layers, backbones, heads, losses, decoding, metrics, tasks, vectors, training, compare,
-    lens, lab, cli
+    lens, lab, studio, cli
 
 All of them may import the other modules of this folder: settings, registries, option names of other tools that
 messages translate, budget, errors, environment, digests, files, locks, new_folders, callbacks, printable, svg, image

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -78,15 +79,65 @@ def lock_file(
             os.close(descriptor)
 
 
-def read_command(folder: Path) -> str:
-    """Returns the command that locks a folder, or that was killed while it did; "" if there is none."""
+@dataclass(frozen=True)
+class Owner:
+    """The process that locks a folder, or that was killed while it did."""
+
+    pid: int
+    host: str
+    command: str
+    started: str
+    inode: int  # of the lock file
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the process runs, or ran, on this host."""
+        return self.host == platform.node()
+
+
+def read_owner(folder: Path) -> Owner | None:
+    """Returns the process that a lock file names, which may have been killed; None if there is no such file."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            return str(json.loads(os.pread(descriptor, MAX_CONTENT, 0))["command"])
+            values = json.loads(os.pread(descriptor, MAX_CONTENT, 0))
+            inode = os.fstat(descriptor).st_ino
         finally:
             os.close(descriptor)
-    return ""
+        return Owner(int(values["pid"]), str(values["host"]), str(values["command"]), str(values["started"]), inode)
+    return None
+
+
+def read_command(folder: Path) -> str:
+    """Returns the command that locks a folder, or that was killed while it did; "" if there is none."""
+    owner = read_owner(folder)
+    return "" if owner is None else owner.command
+
+
+def find_owner(folder: Path) -> Owner | None:
+    """Returns the process that writes a folder now; None if no process does. The lock itself is not touched.
+
+    Of a process on another host (NFS) it is not known whether it is alive: it counts as one that writes.
+    """
+    owner = read_owner(folder)
+    return owner if owner is not None and (not owner.is_here or _has_lock(owner)) else None
+
+
+def _has_lock(owner: Owner) -> bool:
+    """Returns whether a process of this host holds its lock, by the kernel's list where there is one."""
+    with suppress(OSError):
+        with open("/proc/locks", encoding="ascii") as file:
+            lines = [line.split() for line in file]
+        # 1: FLOCK ADVISORY WRITE 4711 08:01:131 0 EOF
+        locks = {(words[4], words[5].rpartition(":")[2]) for words in lines if len(words) > 5 and words[1] == "FLOCK"}
+        return (str(owner.pid), str(owner.inode)) in locks
+    try:
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def clear_folder(folder: Path) -> None:

@@ -18,7 +18,7 @@ SHARED = (
 )
 ORDER = [
     *("text", "page", "data", "kernels", "layers", "backbones", "heads", "losses", "decoding", "metrics", "tasks"),
-    *("vectors", "training", "compare", "lens", "lab", "cli"),
+    *("vectors", "training", "compare", "lens", "lab", "studio", "cli"),
 ]
 ROOT = ("__init__", "__main__")
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "embed": "write contextual vectors of texts to a file",
     "vectors": "train and query word vectors: nearest, analogy, evaluate, plot",
     "lab": "run the statements of textbooks as experiments: claim, numbers, verdict, figure",
+    "studio": "show runs in the browser: as they train, compared, in use, and from the inside",
     "check": "check data before training: errors with file, line, cause and fix",
     "doctor": "report versions, device, memory and optional packages, and what to install",
 }

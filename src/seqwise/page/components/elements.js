@@ -2,8 +2,11 @@
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes))
-    if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "style") element.style.cssText = value;  // the content security policy of a server forbids the attribute
+    else element.setAttribute(name, value === true ? "" : value);
+  }
   element.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
   return element;
 }

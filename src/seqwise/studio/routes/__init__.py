@@ -1,0 +1,1 @@
+"""The routes of the studio, by subject. Each module has `build_router(services)`."""

@@ -1,0 +1,82 @@
+"""Runs and their learning curves as JSON, and their changes as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response, StreamingResponse
+
+from seqwise.errors import UsageError
+from seqwise.page.figures import to_plain
+from seqwise.studio.curves import COLUMNS, X_AXES, CurveFile, reduce_points
+from seqwise.studio.services import Services
+
+PING_SECONDS = 15.0  # after which a silent connection is told that the server is alive
+MAX_POINTS = 2_000  # of a curve
+MAX_CURVES = 100  # of one request
+
+
+def build_router(services: Services) -> APIRouter:
+    """Returns the routes of runs."""
+    router, catalogue = APIRouter(prefix="/api"), services.catalogue
+
+    @router.get("/events")
+    async def stream_events(request: Request) -> Response:
+        last = request.headers.get("last-event-id", "")
+        return StreamingResponse(_stream_events(request, services, last), media_type="text/event-stream")
+
+    @router.get("/runs")
+    def list_runs() -> Any:
+        services.feed.poll()
+        return services.feed.collect("")[1]["rows"]
+
+    @router.get("/run")
+    def get_run(id: str) -> Any:
+        entry, curve = catalogue.get(id), catalogue.get_curve(id)
+        return {
+            **entry.describe(),
+            "settings": entry.settings,
+            "summary": entry.summary,
+            "failure": entry.failure,
+            "folder": str(entry.folder),
+            "notes": [{"step": step, "text": text} for step, text in curve.notes],
+            "metrics": sorted({name for _, values in curve.validations for name in values}),
+        }
+
+    @router.get("/curves")
+    def get_curves(
+        id: Annotated[list[str], Query(max_length=MAX_CURVES)],
+        y: str = "loss",
+        x: str = "step",
+        start: float | None = None,
+        stop: float | None = None,
+        points: Annotated[int, Query(ge=10, le=MAX_POINTS)] = 600,
+    ) -> Any:
+        if x not in X_AXES or (y not in COLUMNS and not y.startswith("valid.")):
+            raise UsageError("expected the name of a column.", fix=f"x is one of {', '.join(X_AXES)}.")
+        return {name: _reduce(catalogue.get_curve(name), y, x, points, start, stop) for name in id}
+
+    return router
+
+
+def _reduce(curve: CurveFile, y: str, x: str, points: int, start: float | None, stop: float | None) -> dict[str, Any]:
+    return to_plain(vars(reduce_points(*curve.get_series(y, x), points, start, stop)))
+
+
+async def _stream_events(request: Request, services: Services, last: str) -> AsyncIterator[str]:
+    watcher = services.watcher
+    with watcher.attend():
+        while not await request.is_disconnected():
+            changed = watcher.changed
+            event, content = services.feed.collect(last)
+            if content["rows"] or content["is_complete"]:
+                yield f"id: {event}\ndata: {json.dumps(content, allow_nan=False, default=str)}\n\n"
+            last = event
+            try:
+                await asyncio.wait_for(changed.wait(), PING_SECONDS)
+            except TimeoutError:
+                yield ": alive\n\n"

@@ -1,0 +1,151 @@
+"""What protects the studio: which requests are answered at all, and what a page may load.
+
+A page of another site must not reach the server through the user's browser. So the Host header must name this server
+(a name that is made to point to 127.0.0.1 does not), a request that changes something must come from the studio's own
+page, and every answer forbids scripts, styles and connections from elsewhere. Beyond this machine a token is needed.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+COOKIE = "seqwise_token"
+REQUEST_HEADER = b"x-seqwise"  # the page sets it; a form or an image of another site cannot
+MAX_BODY_BYTES = 32 << 20
+SAFE_METHODS = ("GET", "HEAD")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+    "font-src 'none'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+
+
+def make_token() -> str:
+    """Returns a random token for a server that other machines can reach."""
+    return secrets.token_urlsafe(24)
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether only this machine can reach a server at the address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def list_hosts(host: str, port: int) -> frozenset[str]:
+    """Returns the values of the Host header under which the server can be reached."""
+    names = {"127.0.0.1", "localhost", "[::1]"} if is_loopback(host) else {host}
+    return frozenset({f"{name}:{port}" for name in names} | (names if port == 80 else set()))
+
+
+class RequestTooLarge(Exception):
+    """The body of a request is larger than `MAX_BODY_BYTES`."""
+
+
+class Guard:
+    """Answers a request that is not allowed with an error; passes the others on to `app`, with safe headers."""
+
+    def __init__(self, app: App, hosts: Iterable[str], token: str = "", max_body_bytes: int = MAX_BODY_BYTES):
+        self.app, self.hosts, self.token, self.max_body_bytes = app, frozenset(hosts), token, max_body_bytes
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self.app(scope, receive, send)
+        if scope["type"] != "http":
+            return await send({"type": "websocket.close", "code": 1008})
+        headers = dict(scope["headers"])
+        query = scope.get("query_string", b"")
+        status, problem = self.find_problem(scope["method"], headers, query)
+        if problem:
+            return await _refuse(send, status, problem)
+        if self.token and scope["path"] == "/" and query:
+            return await self._keep_token(send)
+        received, has_started = 0, False
+
+        async def receive_limited() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self.max_body_bytes:
+                raise RequestTooLarge
+            return message
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal has_started
+            if message["type"] == "http.response.start":
+                has_started = True
+                names = {name.lower() for name, _ in HEADERS}
+                own = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in names]
+                message = {**message, "headers": [*own, *HEADERS]}
+            await send(message)
+
+        try:
+            await self.app(scope, receive_limited, send_with_headers)
+        except RequestTooLarge:
+            if not has_started:
+                await _refuse(send, 413, f"the request is larger than {self.max_body_bytes:,} bytes.")
+
+    def find_problem(self, method: str, headers: dict[bytes, bytes], query: bytes = b"") -> tuple[int, str]:
+        """Returns the HTTP status and the reason to refuse a request; no reason if it is allowed."""
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if host not in self.hosts:
+            return 421, "this server has another name."
+        origin = headers.get(b"origin")
+        if origin is not None and origin.decode("latin-1").lower() != f"http://{host}":
+            return 403, "requests of other sites are not answered."
+        # A page of another site may link to the studio, but neither embed nor fetch anything of it.
+        is_navigation = headers.get(b"sec-fetch-mode") == b"navigate" and method == "GET"
+        if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin") and not is_navigation:
+            return 403, "requests of other sites are not answered."
+        if method not in SAFE_METHODS and (origin is None or REQUEST_HEADER not in headers):
+            return 403, "a change must be requested by the page of the studio."
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length[:20]) > self.max_body_bytes:
+            return 413, f"the request is larger than {self.max_body_bytes:,} bytes."
+        if self.token and not self._has_token(headers, query):
+            return 401, "a token is needed: open the address that seqwise studio has printed."
+        return 200, ""
+
+    async def _keep_token(self, send: Send) -> None:
+        """Moves the token from the address, which the browser's history keeps, to a cookie."""
+        cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/".encode()
+        own = [(b"location", b"/"), (b"set-cookie", cookie), (b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 303, "headers": [*own, *HEADERS]})
+        await send({"type": "http.response.body", "body": b""})
+
+    def _has_token(self, headers: dict[bytes, bytes], query: bytes) -> bool:
+        candidates = [
+            value for name, _, value in (part.partition(b"=") for part in query.split(b"&")) if name == b"token"
+        ]
+        try:
+            cookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(COOKIE)
+        except CookieError:
+            cookie = None
+        candidates += [cookie.value.encode()] if cookie is not None else []
+        return any(hmac.compare_digest(each, self.token.encode()) for each in candidates)
+
+
+async def _refuse(send: Send, status: int, problem: str) -> None:
+    body = f"{problem}\n".encode()
+    own = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*own, *HEADERS]})
+    await send({"type": "http.response.body", "body": body})

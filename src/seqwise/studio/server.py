@@ -1,0 +1,64 @@
+"""Runs the studio: finds a free port, starts the server and opens the browser."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import webbrowser
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from seqwise.errors import UsageError
+from seqwise.studio.app import build_app
+from seqwise.studio.security import Guard, is_loopback, list_hosts, make_token
+from seqwise.studio.services import Services
+
+DEFAULT_PORT = 8600
+NUM_PORTS = 50  # that are tried, from the default one on
+SHUTDOWN_SECONDS = 1  # for open connections, after Ctrl-C
+
+
+def serve(
+    folders: Sequence[Path],
+    host: str,
+    port: int | None,
+    on_start: Callable[[str], None],
+    opens_browser: bool,
+    access_token: str = "",
+) -> None:
+    """Serves until Ctrl-C. `on_start` is called with the address."""
+    import uvicorn
+
+    listener = listen(host, port)
+    port = listener.getsockname()[1]
+    token = "" if is_loopback(host) else access_token or make_token()
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{port}/" + (f"?token={token}" if token else "")
+    app = Guard(build_app(Services.create(folders)), list_hosts(host, port), token)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=SHUTDOWN_SECONDS
+    )
+    on_start(address)
+    if opens_browser:
+        webbrowser.open(address)
+    with listener:
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def listen(host: str, port: int | None) -> socket.socket:
+    """Returns a listening socket; without a port, at the first free one from the default port on."""
+    for candidate in range(DEFAULT_PORT, DEFAULT_PORT + NUM_PORTS) if port is None else (port,):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, candidate))
+            listener.listen()
+            return listener
+        except OSError as error:
+            listener.close()
+            if error.errno != errno.EADDRINUSE or port is not None:
+                raise UsageError(
+                    f"cannot listen on {host}, port {candidate}: {error.strerror}.", fix="Choose another with --port."
+                ) from error
+    raise UsageError(f"all ports from {DEFAULT_PORT} on are in use.", fix="Choose one with --port.")

@@ -1,0 +1,47 @@
+"""Files that the page has sent, such as an image to describe: kept in a temporary folder while the server runs."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import uuid
+from pathlib import Path
+
+from seqwise.errors import UsageError
+from seqwise.files import remove
+
+MAX_FILES = 20  # the oldest one is removed
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".npy", ".csv", ".tsv", ".txt", ".jsonl", ".vec", ".bin")
+
+
+class Uploads:
+    """The newest `MAX_FILES` files."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="seqwise-studio-")
+        self._files: dict[str, Path] = {}  # by id, oldest first
+
+    def add(self, name: str, content: bytes) -> str:
+        """Saves a file and returns its id. Only the suffix of its name is used."""
+        suffix = re.sub(r"[^a-z.]", "", Path(name[-100:]).suffix.lower())
+        if suffix not in SUFFIXES:
+            raise UsageError(
+                f"files {suffix or 'without a suffix'} are not read.", fix=f"Use one of {', '.join(SUFFIXES)}."
+            )
+        identifier = uuid.uuid4().hex
+        path = Path(self._folder.name) / f"{identifier}{suffix}"
+        path.write_bytes(content)
+        self._files[identifier] = path
+        while len(self._files) > MAX_FILES:
+            remove(self._files.pop(next(iter(self._files))), Path(self._folder.name), ignore_errors=True)
+        return identifier
+
+    def get(self, identifier: str) -> Path:
+        """Returns the path of a file."""
+        if identifier not in self._files:
+            raise UsageError("the file is no longer there.", fix="Choose it again.")
+        return self._files[identifier]
+
+    def close(self) -> None:
+        """Removes all files."""
+        self._folder.cleanup()

@@ -1,0 +1,47 @@
+"""Looks at the folders for changes as long as a page is open, and wakes the connections of all pages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from seqwise.studio.feed import Feed
+
+POLL_SECONDS = 1.0  # between two looks at the folders
+
+
+class Watcher:
+    """Polls the feed while somebody attends."""
+
+    def __init__(self, feed: Feed):
+        self._feed = feed
+        self._num_pages = 0
+        self._woken = asyncio.Event()  # the first page is open
+        self.changed = asyncio.Event()  # replaced by a new one when it is set
+
+    @contextmanager
+    def attend(self) -> Iterator[None]:
+        """While the context lasts, a page is open."""
+        self._num_pages += 1
+        self._woken.set()
+        try:
+            yield
+        finally:
+            self._num_pages -= 1
+
+    async def run(self) -> None:
+        """Looks for changes until it is cancelled."""
+        await self.look()
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            if not self._num_pages:
+                self._woken.clear()
+                await self._woken.wait()
+            await self.look()
+
+    async def look(self) -> None:
+        """Looks for changes now."""
+        if await asyncio.to_thread(self._feed.poll):
+            self.changed.set()
+            self.changed = asyncio.Event()
