@@ -1,24 +1,15 @@
-"""Small runs of each task and family for the tests of views: a few updates on the data of the task contracts."""
+"""Small runs for the tests of views."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import pytest
-from used_settings import keep_used
+from small_runs import train_small_run
 
-import seqwise
 from seqwise.training.api import TrainedModel
-
-LANGUAGE = {
-    "network": {"width": 16, "depth": 1},
-    "text": {"tokenizer": "words"},
-    "data": {"window": 16},
-    "training": {"batch_size": 4, "validate_every": 1000},
-}
 
 
 @pytest.fixture(scope="session")
@@ -28,12 +19,6 @@ def small_run(tmp_path_factory, book: Path) -> Callable[..., TrainedModel]:
     @cache
     def train(task: str, family: str) -> TrainedModel:
         folder = tmp_path_factory.mktemp(f"{task}-{family}")
-        (folder / "data").mkdir()
-        data, small = str(book), LANGUAGE
-        if task != "language":
-            row = import_module(f"rows_{task}").ROW
-            data, small = row.write(folder / "data"), row.settings
-        settings = keep_used({**small, "task": task, "model": family, "budget": "300-tokens", "device": "cpu"})
-        return seqwise.train(data, settings=settings, out=folder / "run")
+        return train_small_run(task, family, book, folder / "data", folder / "run")
 
     return train
