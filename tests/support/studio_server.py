@@ -19,17 +19,7 @@ class StudioServer:
     """`seqwise studio` on a free port; `close` ends it as Ctrl-C does."""
 
     def __init__(self, *folders: Path, options: Sequence[str] = (), environment: dict[str, str] | None = None):
-        command = [
-            sys.executable,
-            "-m",
-            "seqwise",
-            "studio",
-            *map(str, folders),
-            "--no-browser",
-            "--port",
-            "0",
-            *options,
-        ]
+        arguments = ["studio", *map(str, folders), "--no-browser", "--port", "0", *options]
         variables = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "seqwise", *arguments], stderr=subprocess.PIPE, text=True, env=variables
