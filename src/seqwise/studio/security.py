@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import platform
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
@@ -51,10 +52,30 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def list_hosts(host: str, port: int) -> frozenset[str]:
-    """Returns the values of the Host header under which the server can be reached."""
-    names = {"127.0.0.1", "localhost", "[::1]"} if is_loopback(host) else {host}
-    return frozenset({f"{name}:{port}" for name in names} | (names if port == 80 else set()))
+def is_own_host(value: str, host: str, port: int) -> bool:
+    """Returns whether the Host header of a request names the server at an address.
+
+    A server on all interfaces has several addresses and the name of its machine. Any other name may be one that its
+    owner makes point to this machine.
+    """
+    name, _, number = value.rpartition(":")
+    if not number.isdecimal():
+        name, number = value, "80"
+    if number != str(port):
+        return False
+    name = name.removeprefix("[").removesuffix("]")
+    if host in ("0.0.0.0", "::"):
+        return name in ("localhost", platform.node().lower()) or is_address(name)
+    return name == host.lower() or (is_loopback(host) and name in ("127.0.0.1", "localhost", "::1"))
+
+
+def is_address(name: str) -> bool:
+    """Returns whether a host is an IP address rather than a name."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 class RequestTooLarge(Exception):
@@ -64,8 +85,8 @@ class RequestTooLarge(Exception):
 class Guard:
     """Answers a request that is not allowed with an error; passes the others on to `app`, with safe headers."""
 
-    def __init__(self, app: App, hosts: Iterable[str], token: str = "", max_body_bytes: int = MAX_BODY_BYTES):
-        self.app, self.hosts, self.token, self.max_body_bytes = app, frozenset(hosts), token, max_body_bytes
+    def __init__(self, app: App, host: str, port: int, token: str = "", max_body_bytes: int = MAX_BODY_BYTES):
+        self.app, self.host, self.port, self.token, self.max_body_bytes = app, host, port, token, max_body_bytes
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -107,7 +128,7 @@ class Guard:
     def find_problem(self, method: str, headers: dict[bytes, bytes], query: bytes = b"") -> tuple[int, str]:
         """Returns the HTTP status and the reason to refuse a request; no reason if it is allowed."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if host not in self.hosts:
+        if not is_own_host(host, self.host, self.port):
             return 421, "this server has another name."
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower() != f"http://{host}":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import platform
 import socket
 import webbrowser
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from seqwise.errors import UsageError
 from seqwise.studio.app import build_app
-from seqwise.studio.security import Guard, is_loopback, list_hosts, make_token
+from seqwise.studio.security import Guard, is_loopback, make_token
 from seqwise.studio.services import Services
 
 DEFAULT_PORT = 8600
@@ -32,9 +33,9 @@ def serve(
     listener = listen(host, port)
     port = listener.getsockname()[1]
     token = "" if is_loopback(host) else access_token or make_token()
-    shown = f"[{host}]" if ":" in host else host
+    shown = platform.node() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/" + (f"?token={token}" if token else "")
-    app = Guard(build_app(Services.create(folders)), list_hosts(host, port), token)
+    app = Guard(build_app(Services.create(folders)), host, port, token)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=SHUTDOWN_SECONDS
     )
