@@ -16,7 +16,7 @@ export GOMP_SPINCOUNT ?= 1000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-faults test-gpu lint format bench clean
+.PHONY: help install demo test test-all test-faults test-gpu lint format bench studio clean
 
 help:
 	@echo "make install     .venv with seqwise and the development tools in it"
@@ -28,6 +28,7 @@ help:
 	@echo "make lint        ruff and mypy"
 	@echo "make format      let ruff rewrite the layout"
 	@echo "make bench       benchmarks against other libraries, results in build/bench as JSON; AREA=recurrent for one"
+	@echo "make studio      the browser application on the runs in runs/; ARGS=\"FOLDER …\" for others"
 	@echo "make clean       remove .venv and everything that was built"
 	@echo
 	@echo "PyTorch without CUDA, where the default index would fetch gigabytes of it:"
@@ -72,6 +73,9 @@ bench: $(STAMP)
 	@status=0; for area in $(AREA); do \
 	  test -f benchmarks/$$area.py || { echo "there is no area $$area; there are: $(AREAS)"; exit 2; }; \
 	  $(BIN)/python benchmarks/$$area.py --json build/bench/$$area.json $(ARGS) || status=1; echo; done; exit $$status
+
+studio: $(STAMP)
+	$(BIN)/seqwise studio $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
