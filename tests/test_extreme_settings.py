@@ -20,6 +20,9 @@ LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefghijkl", "bcdefghijklm")
 )
 FILES = {
+    "no time": ("seed: !!timestamp abc", "a value does not have the type that is written before it"),
+    "no truth value": ("seed: !!bool abc", "a value does not have the type that is written before it"),
+    "no integer": ("seed: !!int ''", "a value does not have the type that is written before it"),
     "deep list": ("model: " + "[" * 600 + "]" * 600, "the values are nested too deeply"),
     "deep mapping": ("network: " + "{a: " * 600 + "1" + "}" * 600, "the values are nested too deeply"),
     "billion laughs": (LAUGHS, "the aliases (*) stand for more than 1,000,000 values"),

@@ -214,6 +214,17 @@ def test_a_saved_model_with_numbers_out_of_range_is_an_error(name, value, order)
         NGram.from_tensors(tensors)
 
 
+@pytest.mark.parametrize("value", [None, np.array([2, 3]), np.array(2.5)])
+@pytest.mark.parametrize("name", ["vocabulary", "order", "end"])
+def test_a_saved_model_without_a_setting_is_an_error(name, value):
+    tensors = NGram.count(draw_zipf_text(100, 20, seed=6), 20, 3, None).get_tensors()
+    del tensors[f"setting.{name}"]
+    if value is not None:
+        tensors[f"setting.{name}"] = value
+    with pytest.raises(RunError, match=f"lacks the setting '{name}'"):
+        NGram.from_tensors(tensors)
+
+
 def test_the_description_counts_the_ngrams_of_each_order():
     model = NGram.count(np.array([A, B, A, B, A, C]), 10, order=3, end_id=None)
     assert "9 n-grams (by order: 3, 3, 3)" in model.describe()  # a b c, ab ba ac, aba bab bac

@@ -50,6 +50,8 @@ def parse_yaml(text: str) -> Any:
         raise yaml.YAMLError("the values are nested too deeply") from None
     except (ValueError, TypeError, OverflowError) as error:  # a number with thousands of digits, a date in month 13, …
         raise yaml.YAMLError(str(error)) from None
+    except (AttributeError, LookupError):  # PyYAML on !!timestamp x, !!bool x, !!int ""
+        raise yaml.YAMLError("a value does not have the type that is written before it (!!)") from None
 
 
 def _parse_quickly(text: str) -> Any:

@@ -11,6 +11,8 @@ import re
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import time
 import zipfile
 import zlib
@@ -180,6 +182,25 @@ def test_rows_of_parquet_are_the_same_in_small_batches(tmp_path: Path, monkeypat
     assert [values for _, values in read_objects(path, Findings(), None, ["c", "a"])] == [
         {"c": row["c"], "a": row["a"]} for row in rows
     ]
+
+
+def test_a_parquet_file_with_a_damaged_description_of_a_column_is_refused(tmp_path: Path):
+    """pyarrow ends the process when it is asked for such a description, so that the test needs another one."""
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "a.parquet"
+    parquet.write_table(arrow.table({"text": ["good", "bad"] * 20, "label": ["a", "b"] * 20}), path)
+    content = path.read_bytes()
+    name = content.rindex(b"text", 0, content.rindex(b"label"))  # in the schema, after its number of levels
+    optional = content.rindex(b"\x25\x02", 0, name)
+    path.write_bytes(content[: optional + 1] + b"\x00" + content[optional + 2 :])  # required: without levels
+    code = (
+        "import sys; from pathlib import Path; from seqwise.data.spreadsheets import read_objects; "
+        "list(read_objects(Path(sys.argv[1])))"
+    )
+    result = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+    assert result.returncode == 1, result
+    assert "the Parquet file is damaged: Definition level histogram size mismatch" in result.stderr
 
 
 # Sizes

@@ -182,6 +182,7 @@ BAD_FILES = {
     "import os.path\n": "imports 'os.path'",
     "def solve(:\n": "not valid Python: invalid syntax.\n",
     "def solve(p, words): return (p\n": "h8.py:3: this is not valid Python: '(' was never closed.\n",
+    f"def solve(p, words): return {'-' * 20_000}p\n": "h8.py: an expression of the file is nested too deeply.\n",
     "def solve(p, words):\n    return p @ p, 1.0\n": "h8.py:4: the file failed with ValueError: matmul",
     "def solve(p, words):\n    return p + words, 1.0\n": "This line failed: return p + words, 1.0",
     "def solve(p, words):\n    print('text' * 10**6)\n": "h8.py:4: the file prints too much.\nRemove the print.",

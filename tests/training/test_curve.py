@@ -49,6 +49,19 @@ def test_few_or_equal_points_are_a_valid_image(rows):
     assert not re.search(r"nan|inf", picture)
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 1.7e308, -1.7e308])
+def test_points_without_a_place_in_the_image_are_left_out(value):
+    """A model that diverges has an infinite loss; a damaged file has anything."""
+    rows = [
+        ROWS[0],
+        {"tokens": 1500, "loss": value, "validation": {"loss": value}},
+        {"tokens": value, "loss": 3.0, "validation": {"loss": -value}},
+        *ROWS[1:],
+    ]
+    assert build_curve_svg(rows) == build_curve_svg(ROWS)
+    assert build_curve_svg(rows[1:3]) == build_curve_svg([])
+
+
 def test_smoothing_is_a_moving_average():
     assert smooth([(0, 1.0), (1, 2.0), (2, 2.0)], decay=0.5) == [(0, 1.0), (1, 1.5), (2, 1.75)]
 

@@ -219,3 +219,12 @@ def test_a_setting_without_which_the_weights_do_not_fit_is_named(run_copy, name)
     path.write_text("".join(line for line in lines if not line.strip().startswith(f"{name}:")))
     with pytest.raises(RunError, match=f"config.yaml: '(network.)?{name}' is missing from the settings file"):
         Run.open(run_copy)
+
+
+@pytest.mark.parametrize("value", ["3", "true", "text", "[width, depth]"])
+def test_a_network_that_is_no_mapping_is_refused(run_copy, value):
+    content = yaml.safe_load((run_copy / "config.yaml").read_text())
+    content["network"] = yaml.safe_load(value)
+    (run_copy / "config.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(RunError, match=r"config\.yaml: 'network\.width' is missing from the settings file"):
+        Run.open(run_copy)

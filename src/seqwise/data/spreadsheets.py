@@ -9,7 +9,7 @@ import datetime
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import chain, islice
@@ -61,46 +61,54 @@ def read_objects(path: Path, names: Sequence[str] = ()) -> Iterator[tuple[int, d
     with _open_seekable(path) as file:
         try:
             plain = parquet.ParquetFile(file)
-            columns = [plain.schema.column(index) for index in range(len(plain.schema))]
-            # Read as a dictionary, a repeated text is in memory once, however many rows have it.
-            texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
-            reader = parquet.ParquetFile(
-                file,
-                metadata=plain.metadata,
-                read_dictionary=[
-                    name for name in texts if _measure_column(plain.metadata, name) < MAX_DICTIONARY_BYTES
-                ],
-                buffer_size=BLOCK_BYTES,
-                pre_buffer=False,
-            )
             schema = plain.schema_arrow
             if names and set(names) <= set(schema.names):
                 schema = import_module("pyarrow").schema([schema.field(name) for name in dict.fromkeys(names)])
-            max_length = max((column.length or 0 for column in columns), default=0)
-            parts = (part.cast(schema) for part in _read_batches(reader, schema.names, max_length, path))
+            columns = _select_columns(plain.schema, schema.names)
+            # Read as a dictionary, a repeated text is in memory once, however many rows have it.
+            texts = {i: column.path for i, column in columns.items() if column.physical_type == "BYTE_ARRAY"}
+            options = {"metadata": plain.metadata, "buffer_size": BLOCK_BYTES, "pre_buffer": False}
+            _check_groups(parquet.ParquetFile(file, read_dictionary=[*texts.values()], **options), schema.names, path)
+            short = [name for i, name in texts.items() if _measure_column(plain.metadata, i) < MAX_DICTIONARY_BYTES]
+            reader = parquet.ParquetFile(file, read_dictionary=short, **options)
+            parts = (part.cast(schema) for part in _read_batches(reader, schema.names, columns, path))
             yield from enumerate((values for part in parts for values in part.to_pylist()), start=1)
         except (OSError, ValueError, import_module("pyarrow").ArrowException) as error:
             reason = str(error).partition(". ")[0].rstrip(".")
             raise DataError(f"the Parquet file is damaged: {reason}.", fix=DAMAGED_FIX, file=path) from None
 
 
-def _measure_column(metadata: Any, name: str) -> int:
-    """Returns the bytes of the largest part of a column, decompressed but encoded."""
-    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
-    parts = (group.column(index) for group in groups for index in range(group.num_columns))
-    return max((part.total_uncompressed_size for part in parts if part.path_in_schema == name), default=0)
+def _select_columns(schema: Any, names: Sequence[str]) -> dict[int, Any]:
+    """Returns the columns of a Parquet file that belong to fields, by their index; a nested field has several."""
+    columns = {index: schema.column(index) for index in range(len(schema))}
+    starts = tuple(f"{name}." for name in names)
+    return {index: column for index, column in columns.items() if f"{column.path}.".startswith(starts)}
 
 
-def _read_batches(reader: Any, names: Sequence[str], max_length: int, path: Path) -> Iterator[Any]:
-    """Yields batches of rows with some columns, checking the size of each row and the expansion of the file.
+def _check_groups(reader: Any, names: Sequence[str], path: Path) -> None:
+    """Reads one row of each group of rows, which raises an error if the description of a column is damaged.
 
-    `max_length` is that of the columns with values of a fixed length.
+    pyarrow ends the process if it is asked for such a description: `group.column(index)`.
     """
+    metadata, groups = reader.metadata, range(reader.metadata.num_row_groups)
+    check_expansion(sum(metadata.row_group(index).total_byte_size for index in groups), path.stat().st_size, path)
+    for index in groups:
+        next(reader.iter_batches(1, [index], list(names)), None)
+
+
+def _measure_column(metadata: Any, index: int) -> int:
+    """Returns the bytes of the largest part of a column, decompressed but encoded."""
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    return max((group.column(index).total_uncompressed_size for group in groups), default=0)
+
+
+def _read_batches(reader: Any, names: Sequence[str], columns: Mapping[int, Any], path: Path) -> Iterator[Any]:
+    """Yields batches of rows with some fields, checking the size of each row and the expansion of the file."""
     limits, file_bytes, row_number, num_bytes = get_limits(), path.stat().st_size, 1, 0
     groups = [reader.metadata.row_group(index) for index in range(reader.metadata.num_row_groups)]
-    check_expansion(sum(group.total_byte_size for group in groups), file_bytes, path)
+    max_length = max((column.length or 0 for column in columns.values()), default=0)  # of values of a fixed length
     for index, group in enumerate(groups):
-        num_values = max((group.column(column).num_values for column in range(group.num_columns)), default=0)
+        num_values = max((group.column(column).num_values for column in columns), default=0)
         row_bytes = max(group.total_byte_size, 8 * num_values) // max(group.num_rows, 1) + max_length + 1
         batch_size = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_BYTES // row_bytes))
         for batch in reader.iter_batches(batch_size, [index], list(names)):

@@ -112,13 +112,14 @@ def get_example_input(run: Run) -> str:
 
 
 HEIGHT = 320
+MAX_VALUE = 1e300  # of a point: differences of larger numbers overflow
 MAX_POINTS = 500  # of the training curve: more would be closer together than the width of a line
 
 
 def build_curve_svg(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> str:
     """Returns the learning curve, given the rows of `metrics.jsonl`."""
-    train = downsample(smooth([(row["tokens"], row["loss"]) for row in rows]))
-    valid = [(row["tokens"], row["validation"]["loss"]) for row in rows if row.get("validation")]
+    train = downsample(smooth(keep_drawable([(row["tokens"], row["loss"]) for row in rows])))
+    valid = keep_drawable([(row["tokens"], row["validation"]["loss"]) for row in rows if row.get("validation")])
     points = train + valid
     if not points:
         return build_document([], HEIGHT, "learning curve")
@@ -136,6 +137,11 @@ def build_curve_svg(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> str
     chart.add_text(WIDTH - RIGHT, 18, "per target", GREY, "end")
     chart.add_text(WIDTH - RIGHT, HEIGHT - 8, f"{unit} trained on", GREY, "end")
     return build_document(chart.parts, HEIGHT, "learning curve")
+
+
+def keep_drawable(points: list[Point]) -> list[Point]:
+    """Returns the points that have a place in an image; the infinite loss of a model that diverges has none."""
+    return [point for point in points if all(abs(value) <= MAX_VALUE for value in point)]  # NaN is not
 
 
 def smooth(points: list[Point], decay: float = 0.7) -> list[Point]:

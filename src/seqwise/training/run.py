@@ -138,12 +138,8 @@ class Run:
             problem = f"{origin}; this version reads formats up to {FORMAT}."
             raise RunError(problem, file=path, fix="Update with: pip install --upgrade seqwise")
         keys = {field: OLD_KEYS.get(field, field) for field in RunMetadata.__dataclass_fields__}
-        network = values.get("network")
-        saved_names = {
-            *saved_metadata,
-            *values,
-            *(f"network.{name}" for name in network or () if isinstance(network, dict)),
-        }
+        network = values["network"] if isinstance(values.get("network"), dict) else {}
+        saved_names = {*saved_metadata, *values, *(f"network.{name}" for name in network)}
         if missing := [name for name in (*keys.values(), *REQUIRED_SETTINGS) if name not in saved_names]:
             problem = f"{missing[0]!r} is missing from the settings file of the run."
             raise RunError(problem, file=path, fix=DAMAGED_RUN_FIX)

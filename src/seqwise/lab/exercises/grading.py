@@ -85,6 +85,9 @@ def read_exercise(path: Path) -> Exercise:
     except (SyntaxError, ValueError) as error:
         line, reason = getattr(error, "lineno", None), getattr(error, "msg", str(error))
         raise UsageError(f"this is not valid Python: {reason}.", file=path, line=line) from None
+    except (MemoryError, RecursionError):  # which of them depends on the version of Python
+        problem = "an expression of the file is nested too deeply."
+        raise UsageError(problem, fix="Divide it into several lines.", file=path) from None
     heading = (ast.get_docstring(tree) or "").split(":")[0]
     if not heading.startswith("Exercise "):
         problem = 'the file must begin with """Exercise ID: …, as seqwise lab exercise writes it.'

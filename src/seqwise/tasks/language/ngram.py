@@ -163,8 +163,7 @@ class NGram:
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, np.ndarray]) -> NGram:
         """Returns the model whose `get_tensors()` these are."""
-        names = ("vocabulary", "order", "end")
-        vocabulary_size, order, end_id = (int(tensors[f"{SETTING_PREFIX}{name}"]) for name in names)
+        vocabulary_size, order, end_id = (_read_setting(tensors, name) for name in ("vocabulary", "order", "end"))
         tables: list[Table] = []
         for k in range(1, order + 1):
             counts = tensors.get(f"counts.{k}")
@@ -185,6 +184,13 @@ class NGram:
             context = _find_contexts(ngram_ids, stream, k, self.end_id)
             ngram_ids = self.levels[k].find(context, stream, self.vocabulary_size)
             yield k, context, ngram_ids
+
+
+def _read_setting(tensors: Mapping[str, np.ndarray], name: str) -> int:
+    setting = tensors.get(f"{SETTING_PREFIX}{name}")
+    if setting is None or setting.size != 1 or setting.dtype.kind not in "iu":
+        raise RunError(f"the n-gram model lacks the setting {name!r}, an integer.", fix="Train it again.")
+    return int(setting.item())
 
 
 class NGramModel(nn.Module):
