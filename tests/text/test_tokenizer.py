@@ -256,6 +256,21 @@ def test_a_damaged_or_newer_file_is_named(content: str, message: str, tmp_path: 
     assert str(excinfo.value).startswith(f"{file}: ")
 
 
+def test_a_pattern_that_takes_long_to_compile_is_refused(tmp_path: Path) -> None:
+    BY_KIND["words"].save(tmp_path / "tokenizer.json")
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["tokenizer"]["pre_tokenizer"] = {
+        "type": "Sequence",
+        "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": f"(?i:{'x' * 20_000})"}, "behavior": "Removed", "invert": True}
+        ],
+    }
+    del content["blake2b"]  # as in a file of an earlier version
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"damaged: a regular expression of 20,005 characters; expected at most 10,000"):
+        Tokenizer.load(tmp_path / "tokenizer.json")
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         Tokenizer.load(tmp_path / "tokenizer.json")

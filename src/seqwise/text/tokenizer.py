@@ -35,6 +35,7 @@ from seqwise.text.patterns import END, REPLACEMENT, UNKNOWN, join_pieces, join_s
 FORMAT = 1
 RARE_CHARACTER = "\ue000"  # for private use: in no vocabulary
 MAX_BATCH_CHARACTERS = 2_000_000  # of texts that are encoded at once
+MAX_PATTERN = 10_000  # characters of a regular expression, whose compilation takes quadratic time; ours have hundreds
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,21 @@ def _batch_by_size(texts: Sequence[str]) -> Iterator[Sequence[str]]:
             yield texts[start:index]
             start, num_characters = index, len(text)
     yield texts[start:]
+
+
+def _check_patterns(value: object) -> None:
+    """Raises an error if a part of a saved pipeline is a regular expression that takes too long to compile."""
+    if isinstance(value, list):
+        for item in value:
+            _check_patterns(item)
+    elif isinstance(value, dict):
+        pattern = value.get("Regex")
+        if isinstance(pattern, str) and len(pattern) > MAX_PATTERN:
+            found = f"a regular expression of {len(pattern):,} characters"
+            raise DataError(f"the tokeniser file is damaged: {found}; expected at most {MAX_PATTERN:,}.")
+        for name, item in value.items():
+            if name != "model":  # the vocabulary, which is large and has no patterns
+                _check_patterns(item)
 
 
 class Tokenizer:
@@ -239,6 +255,7 @@ class Tokenizer:
                 raise DataError(problem, fix="Install a newer seqwise: pip install --upgrade seqwise.")
             if content["kind"] not in TOKENIZERS:
                 raise DataError(f"unknown kind {content['kind']!r}.", fix=suggest(content["kind"], TOKENIZERS))
+            _check_patterns(content["tokenizer"])
             pipeline = tokenizers.Tokenizer.from_str(json.dumps(content["tokenizer"]))
             pipeline.no_padding()  # Seqwise writes none, and padding to 10^12 tokens would abort the process
             pipeline.no_truncation()
