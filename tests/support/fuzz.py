@@ -202,6 +202,8 @@ def raise_out_of_time(*_: object) -> None:
 
 def run_process(jobs: str, samples: str, log: str) -> None:
     """Entry point of the process that reads; `jobs` is a JSON list of reader, first seed and end."""
+    import torch  # noqa: F401 - before the address space is limited: libraries for GPUs are large
+
     signal.signal(signal.SIGPROF, raise_out_of_time)
     with tempfile.TemporaryDirectory(prefix="seqwise-fuzz-") as root, open(log, "a", buffering=1) as output:
         os.environ["SEQWISE_CACHE"] = f"{root}/cache"
