@@ -171,8 +171,8 @@ def test_script_in_names_and_data_is_shown_as_text(hostile_folder, chromium):
 
 @pytest.mark.slow
 def test_another_machine_needs_the_token(runs_folder):
-    with StudioServer(runs_folder, options=["--host", "127.0.0.2"]) as local:
-        assert "token" not in local.address
+    with StudioServer(runs_folder, options=["--token"]) as local:
+        assert answer(local.address.partition("?")[0], HostileRequest("", "GET", "/api/runs"))[0] == 401
     with StudioServer(runs_folder, options=["--host", "0.0.0.0"]) as server:
         port = urlsplit(server.address).port
         address, token = f"http://127.0.0.1:{port}/", urlsplit(server.address).query

@@ -28,7 +28,7 @@ class Studio:
     until Ctrl-C. Trainings that were started from the page go on.
     """
 
-    main_options: ClassVar = ("port", "host", "browser")
+    main_options: ClassVar = ("port", "host", "token", "browser")
 
     folders: Annotated[
         tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[FOLDER …]", help_behavior_hint="")
@@ -38,6 +38,8 @@ class Studio:
     """Port of the server; the first free one from 8600 on unless set."""
     host: str = "127.0.0.1"
     """Address of the server. If it is not 127.0.0.1, others can open the page, with the token that is printed."""
+    token: bool = False
+    """Require a token also on 127.0.0.1, on a machine that several people use."""
     browser: bool = True
     """Open the page in the browser."""
 
@@ -63,5 +65,5 @@ def main(argv: Sequence[str]) -> int:
         console.log(f"the studio shows {', '.join(map(str, folders))} at {address}")
         console.log("Ctrl-C ends it; trainings go on.")
 
-    serve(folders, args.host, args.port, show_address, opens_browser)
+    serve(folders, args.host, args.port, show_address, opens_browser, args.token)
     return 0

@@ -25,14 +25,14 @@ def serve(
     port: int | None,
     on_start: Callable[[str], None],
     opens_browser: bool,
-    access_token: str = "",
+    needs_token: bool = False,
 ) -> None:
-    """Serves until Ctrl-C. `on_start` is called with the address."""
+    """Serves until Ctrl-C. `on_start` is called with the address. Beyond this machine a token is always needed."""
     import uvicorn
 
     listener = listen(host, port)
     port = listener.getsockname()[1]
-    token = "" if is_loopback(host) else access_token or make_token()
+    token = make_token() if needs_token or not is_loopback(host) else ""
     shown = platform.node() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/" + (f"?token={token}" if token else "")
     app = Guard(build_app(Services.create(folders)), host, port, token)
