@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 
@@ -37,7 +38,7 @@ def test_reduced_points_have_all_extremes():
     assert (points.x[0], points.x[-1]) == (0.0, 99_999.0)
     assert points.x == sorted(points.x)
     edges = np.linspace(0, 99_999, 301)
-    for low, high in zip(edges[:-1], edges[1:]):
+    for low, high in itertools.pairwise(edges):
         inside = (x >= low) & (x < high)
         shown = [value for at, value in zip(points.x, points.y) if low <= at < high]
         assert (max(shown), min(shown)) == (y[inside].max(), y[inside].min())
@@ -110,9 +111,8 @@ def test_hostile_lines_are_skipped(tmp_path):
 
 def test_wrong_values_in_a_row_are_missing_values(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_text(
-        '{"step": 1, "loss": "x", "gradient_norm": 1e300, "tokens": true, "validation": {"a": [], "b": 2}, "notes": 3}\n'
-    )
+    numbers = '"loss": "x", "gradient_norm": 1e300, "tokens": true'
+    path.write_text('{"step": 1, ' + numbers + ', "validation": {"a": [], "b": 2}, "notes": 3}\n')
     curve = read_curve(path)
     assert math.isnan(curve.columns["loss"][0])
     assert math.isnan(curve.columns["gradient_norm"][0])
