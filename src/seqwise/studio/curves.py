@@ -90,20 +90,25 @@ class CurveFile:
                 rest = b""
 
     def _add(self, lines: list[bytes]) -> None:
-        for row in _parse_lines(lines):
-            numbers = [to_float(row.get(name)) for name in COLUMNS]
-            if math.isnan(numbers[0]):
-                continue  # without a step it is not a row of metrics
-            for column, value in zip(self.columns.values(), numbers):
-                column.append(value)
-            if isinstance(validation := row.get("validation"), dict):
-                metrics = list(validation.items())[:MAX_METRICS]
-                self.validations.append((len(self) - 1, {name: to_float(value) for name, value in metrics}))
-            notes = row.get("notes")
-            for note in notes if isinstance(notes, list) and len(self.notes) < MAX_NOTES else ():
-                self.notes.append((numbers[0], str(note)[:MAX_NOTE]))
-            ended = row.get("ended")
+        # Without a step it is not a row of metrics.
+        rows = [row for row in _parse_lines(lines) if not math.isnan(to_float(row.get("step")))]
+        first = len(self)
+        for name, column in self.columns.items():
+            column.extend(_to_floats([row.get(name) for row in rows]))
+        for index, row in enumerate(rows, start=first):
+            if row.get("validation") or row.get("notes"):
+                self._add_details(index, row)
+        if rows:
+            ended = rows[-1].get("ended")
             self.ended = ended[:MAX_NOTE] if isinstance(ended, str) else ""
+
+    def _add_details(self, index: int, row: dict[str, Any]) -> None:
+        if isinstance(validation := row.get("validation"), dict):
+            metrics = list(validation.items())[:MAX_METRICS]
+            self.validations.append((index, {name: to_float(value) for name, value in metrics}))
+        notes = row.get("notes")
+        for note in notes if isinstance(notes, list) and len(self.notes) < MAX_NOTES else ():
+            self.notes.append((self.columns["step"][index], str(note)[:MAX_NOTE]))
 
     def get_series(self, name: str, x: str = "step") -> tuple[np.ndarray, np.ndarray]:
         """Returns the values of x, ascending, and y: a column, or `valid.METRIC`, with a value at each validation."""
@@ -152,6 +157,15 @@ def to_float(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not -MAX_FLOAT32 < value < MAX_FLOAT32:
         return math.nan
     return float(value)
+
+
+def _to_floats(values: list[Any]) -> list[float]:
+    """Returns `to_float` of each value; lists of floats, which are the rule, are converted at once."""
+    if set(map(type, values)) != {float}:
+        return [to_float(value) for value in values]
+    numbers = np.array(values)
+    numbers[~(np.abs(numbers) < MAX_FLOAT32)] = np.nan
+    return numbers.tolist()
 
 
 class CurveCache:

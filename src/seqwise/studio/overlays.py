@@ -6,6 +6,7 @@ Also the settings in which runs differ. This module knows nothing of servers and
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from seqwise.studio.curves import choose_indices, cut_range
 from seqwise.studio.entries import Entry
 
 CONFIDENCE = 0.95
+DIGITS = 9
 # Settings that say how a run came about, not what it is.
 IGNORED_KEYS = ("run.command", "run.split", "run.format")
 SEED = "seed"
@@ -135,10 +137,10 @@ def build_line(curves: Sequence[Line], window: Window) -> dict[str, Any]:
     margin = _compute_margin(stack[:, inside][:, chosen]) if len(drawn) > 1 else None
     y = mean[inside][chosen]
     return {
-        "x": x[inside][chosen],
-        "y": y,
-        "low": None if margin is None else y - margin,
-        "high": None if margin is None else y + margin,
+        "x": to_numbers(x[inside][chosen]),
+        "y": to_numbers(y),
+        "low": None if margin is None else to_numbers(y - margin),
+        "high": None if margin is None else to_numbers(y + margin),
         "faint": [_reduce(line, window) for line in faint],
         "is_exact": len(chosen) == len(x[inside]),
     }
@@ -159,11 +161,20 @@ def _compute_margin(values: np.ndarray) -> np.ndarray:
     return compute_t_quantile(CONFIDENCE, num_seeds - 1) * values.std(axis=0, ddof=1) / np.sqrt(num_seeds)
 
 
-def _reduce(line: Line, window: Window) -> dict[str, np.ndarray]:
+def _reduce(line: Line, window: Window) -> dict[str, list[float | None]]:
     x, y = line
     inside = cut_range(x, window.start, window.stop)
     chosen = choose_indices(x[inside], y[inside], window.num_points)
-    return {"x": x[inside][chosen], "y": y[inside][chosen]}
+    return {"x": to_numbers(x[inside][chosen]), "y": to_numbers(y[inside][chosen])}
+
+
+def to_numbers(values: np.ndarray) -> list[float | None]:
+    """Returns JSON numbers with `DIGITS` digits of the largest, which makes answers smaller; None where not finite."""
+    is_finite = np.isfinite(values)
+    largest = np.abs(values[is_finite]).max(initial=0.0)
+    decimals = 0 if largest == 0 else DIGITS - 1 - math.floor(math.log10(largest))
+    numbers: list[float | None] = np.round(values, min(300, decimals)).tolist()
+    return numbers if is_finite.all() else [number if ok else None for number, ok in zip(numbers, is_finite)]
 
 
 def smooth_values(values: np.ndarray, share: float) -> np.ndarray:

@@ -25,7 +25,6 @@ from seqwise.studio.services import Services
 PING_SECONDS = 15.0  # after which a silent connection is told that the server is alive
 MAX_POINTS = 2_000  # of a curve
 MAX_CURVES = 100  # of one request
-DIGITS = 7  # of numbers in curves, as many as float32 has
 MAX_SMOOTHING = 0.5  # share of a curve over which it is smoothed
 HIDDEN_METRICS = ("objective", "goal", "spans", "tokens")  # in validations, but not to be looked at
 
@@ -125,7 +124,7 @@ def _build_lines(services: Services, body: OverlayBody) -> Any:
     for group in body.groups:
         curves = [services.catalogue.get_curve(each).get_series(body.y, body.x) for each in group]
         lines.append(build_line(curves, window))
-    return to_plain(lines, DIGITS)
+    return lines
 
 
 def _list_metrics(entry: Entry) -> list[str]:

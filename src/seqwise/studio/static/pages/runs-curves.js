@@ -10,7 +10,7 @@ const TRAINING = { loss: "training loss", gradient_norm: "gradient norm", learni
 const X_LABELS = { step: "step", tokens: "tokens trained on", seconds: "time spent training" };
 const X_FORMATS = { step: null, tokens: "count", seconds: "duration" };
 const SMOOTHING = { off: 0, light: 0.04, strong: 0.15 };  // share of the points of a curve that are averaged
-const BATCH = 10;  // runs of one request, so that the first curves appear while others are read
+const BATCH = 10;  // runs of one request
 const MAX_TOTAL = 12_000;  // points of all lines
 const REFRESH_SECONDS = 2, ZOOM_SECONDS = 0.12;
 
@@ -49,13 +49,14 @@ export function createCurves(studio, view, onChange, onSelection) {
   }
 
   // --- values
+  // The first time in batches, since reading long files takes a while; later all at once.
   async function fetchLines(wanted) {
-    const own = ++number;
+    const own = ++number, limit = wanted.some((group) => !lines.has(getKey(group))) ? BATCH : Infinity;
     isBusy = true;
     try {
       for (let at = 0; at < wanted.length;) {
         const batch = [wanted[at++]];
-        while (at < wanted.length && batch.reduce((sum, { runs }) => sum + runs.length, 0) + wanted[at].runs.length <= BATCH) batch.push(wanted[at++]);
+        while (at < wanted.length && batch.reduce((sum, { runs }) => sum + runs.length, 0) + wanted[at].runs.length <= limit) batch.push(wanted[at++]);
         const answer = await studio.send("/api/overlay", { groups: batch.map(({ runs }) => runs), x: view.x, y: view.y, smoothing: SMOOTHING[view.smoothing],
           points: chooseNumPoints(), start: range?.[0] ?? null, stop: range?.[1] ?? null });
         if (own !== number) return;
