@@ -197,7 +197,9 @@ def test_runs_that_differ_only_in_the_seed_are_one_group(tmp_path):
     write_run(tmp_path / "runs" / "other", model="gru", training={"learning_rate": 0.02})
     catalogue = Catalogue([tmp_path / "runs"])
     catalogue.refresh()
-    entries = list(catalogue.entries.values())
+    entries = [
+        catalogue.get(f"runs/{name}") for name in ("book-lstm-seed-2", "book-lstm-seed-0", "other", "book-lstm-seed-1")
+    ]
     groups = describe_groups(entries)
     assert [(group["name"], len(group["runs"])) for group in groups] == [("book-lstm", 3), ("other", 1)]
     assert [group["style"]["colour"] for group in groups] == ["var(--c1)", "var(--c0)"]  # of lstm and gru, everywhere

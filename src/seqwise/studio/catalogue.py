@@ -17,6 +17,7 @@ from seqwise.studio.entries import Entry, read_entry
 from seqwise.studio.scan import (
     COMPARISON_FILE,
     FAILURE_FILE,
+    MAX_DEPTH,
     METRICS_FILE,
     NOTES_FILE,
     RUN_FILE,
@@ -28,8 +29,8 @@ from seqwise.studio.scan import (
 )
 
 __all__ = [
-    "COMPARISON_FILE", "FAILURE_FILE", "METRICS_FILE", "NOTES_FILE", "RUN_FILE", "SUMMARY_FILE", "TRIALS_FOLDER",
-    "Catalogue", "Entry",
+    "COMPARISON_FILE", "FAILURE_FILE", "MAX_DEPTH", "METRICS_FILE", "NOTES_FILE", "RUN_FILE", "SUMMARY_FILE",
+    "TRIALS_FOLDER", "Catalogue", "Entry",
 ]  # fmt: skip
 
 

@@ -52,7 +52,10 @@ class Trials:
     total: int = 0
     best: str = ""  # family
     value: float | None = None  # of the best family: of its tests, or of validations before them
-    is_tested: bool = False
+    # Sums over all trainings
+    updates: float = 0.0
+    tokens: float = 0.0
+    seconds: float = 0.0
 
     def describe(self) -> dict[str, Any]:
         """Returns the values for the row of the table."""
@@ -100,7 +103,7 @@ class Entry:
             "metric": metric,
             "value": value,
             "higher_is_better": metric is not None and metric not in LOWER_IS_BETTER,
-            **{name: get_number(self.last, name) for name in ("progress", "step", "tokens", "seconds")},
+            **self._measure_progress(),
             "ended": get_text(self.last, "ended"),
             "bytes": self.num_bytes,
             "changed": self.changed,
@@ -138,6 +141,13 @@ class Entry:
         if self.state != "failed":
             return ""
         return get_text(self.failure, "problem") or get_text(self.outcome, "reason") or "the reason is not known."
+
+    def _measure_progress(self) -> dict[str, float | None]:
+        if self.trials is None:
+            return {name: get_number(self.last, name) for name in ("progress", "step", "tokens", "seconds")}
+        trials = self.trials
+        progress = (trials.num_done + trials.num_failed) / trials.total if trials.total else None
+        return {"progress": progress, "step": trials.updates, "tokens": trials.tokens, "seconds": trials.seconds}
 
     def _find_metric(self) -> tuple[str | None, float | None]:
         if self.trials is not None:
@@ -232,13 +242,16 @@ def read_trials(settings: dict[str, Any], found: Found) -> Trials:
             trials.num_done += outcome.get("status") == "done"
             trials.num_failed += outcome.get("status") == "failed"
             value, values = get_number(result, "validation"), validations
+            for field_name in ("updates", "tokens", "seconds"):
+                amount = get_number(result, field_name) or 0.0
+                setattr(trials, field_name, getattr(trials, field_name) + amount)
         if value is not None and is_training:
             values.setdefault(family, []).append(value)
     values = tests or validations
     means = {family: sum(each) / len(each) for family, each in values.items()}
     if means:
         trials.best = (min if metric in LOWER_IS_BETTER else max)(means, key=lambda family: means[family])
-        trials.value, trials.is_tested = means[trials.best], bool(tests)
+        trials.value = means[trials.best]
     return trials
 
 

@@ -23,7 +23,7 @@ DIGITS = 9
 # Settings that say how a run came about, not what it is.
 IGNORED_KEYS = ("run.command", "run.split", "run.format")
 SEED = "seed"
-MAX_VALUE = 200  # characters of a setting
+MAX_VALUE, MAX_DIGEST = 200, 12  # characters of a setting, and of the fingerprint of the data
 
 Line = tuple[np.ndarray, np.ndarray]  # x, ascending, and y
 
@@ -49,7 +49,7 @@ def _flatten(values: dict[str, Any], prefix: str, depth: int = 4) -> Iterator[tu
         if isinstance(value, dict) and depth:
             yield from _flatten(value, f"{name}.", depth - 1)
         elif name not in IGNORED_KEYS:
-            yield name, _format_value(value)
+            yield name, _format_value(value)[: MAX_DIGEST if name == "run.fingerprint" else MAX_VALUE]
 
 
 def _format_value(value: Any) -> str:
@@ -57,17 +57,22 @@ def _format_value(value: Any) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)[:MAX_VALUE]
+    return str(value)
 
 
 def group_entries(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Returns the runs in groups that differ only in the seed, in the order of their first runs."""
+    """Returns the runs in groups that differ only in the seed, in the order of their first runs; a group by seed."""
     groups: dict[str, list[Entry]] = {}
     for entry in entries:
         settings = flatten_settings(entry)
         settings.pop(SEED, None)
         groups.setdefault(json.dumps(settings, sort_keys=True), []).append(entry)
-    return list(groups.values())
+    return [sorted(group, key=lambda entry: (_get_seed(entry), entry.id)) for group in groups.values()]
+
+
+def _get_seed(entry: Entry) -> int:
+    seed = entry.settings.get(SEED)
+    return seed if isinstance(seed, int) else 0
 
 
 def name_groups(groups: Sequence[Sequence[Entry]]) -> list[str]:

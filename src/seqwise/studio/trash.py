@@ -82,7 +82,7 @@ class Trash:
                     remove(place, root, ignore_errors=True)
                     remove_empty([trash])
                 raise
-            (deleted.folder / LOCK_FILE).unlink(missing_ok=True)  # that of the move
+            remove(deleted.folder / LOCK_FILE, deleted.folder)  # that of the move
         return deleted
 
     def _check(self, entry: Entry, root: Path) -> None:

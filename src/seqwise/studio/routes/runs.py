@@ -6,42 +6,18 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
 
-from seqwise.errors import UsageError
-from seqwise.metrics.evaluation import LOWER_IS_BETTER
 from seqwise.page.figures import to_plain
-from seqwise.studio.curves import COLUMNS, X_AXES, CurveFile, reduce_points
-from seqwise.studio.entries import Entry, get_mapping, get_number
-from seqwise.studio.functions import RunId
-from seqwise.studio.overlays import Window, build_line, describe_groups, list_differences
-from seqwise.studio.routes import changes
+from seqwise.studio.curves import CurveFile, reduce_points
+from seqwise.studio.routes import changes, overlays
+from seqwise.studio.routes.overlays import MAX_CURVES, MAX_POINTS, check_axes
 from seqwise.studio.services import Services
 
 PING_SECONDS = 15.0  # after which a silent connection is told that the server is alive
-MAX_POINTS = 2_000  # of a curve
-MAX_CURVES = 100  # of one request
-MAX_SMOOTHING = 0.5  # share of a curve over which it is smoothed
-HIDDEN_METRICS = ("objective", "goal", "spans", "tokens")  # in validations, but not to be looked at
-
-YName = Annotated[str, Field(max_length=200)]
-
-
-class OverlayBody(BaseModel):
-    """Lines of a chart: each group of runs is one."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    groups: Annotated[list[Annotated[list[RunId], Field(max_length=MAX_CURVES)]], Field(max_length=MAX_CURVES)]
-    x: Literal["step", "tokens", "seconds"] = "step"
-    y: YName = "loss"
-    start: float | None = None
-    stop: float | None = None
-    points: Annotated[int, Field(ge=10, le=MAX_POINTS)] = 600
-    smoothing: Annotated[float, Field(ge=0, le=MAX_SMOOTHING)] = 0.0
 
 
 def build_router(services: Services) -> APIRouter:
@@ -82,55 +58,18 @@ def build_router(services: Services) -> APIRouter:
         stop: float | None = None,
         points: Annotated[int, Query(ge=10, le=MAX_POINTS)] = 600,
     ) -> Any:
-        _check_axes(x, y)
+        check_axes(x, y)
         return {name: _reduce(catalogue.get_curve(name), y, x, points, start, stop) for name in id}
-
-    @router.get("/selection")
-    def describe_selection(id: Annotated[list[str], Query(max_length=MAX_CURVES)]) -> Any:
-        entries = [catalogue.get(each) for each in dict.fromkeys(id)]
-        names = sorted({name for entry in entries for name in _list_metrics(entry)})
-        return {
-            "groups": describe_groups(entries),
-            "differences": list_differences(entries),
-            "metrics": [{"name": name, "higher_is_better": name not in LOWER_IS_BETTER} for name in names],
-        }
-
-    @router.post("/overlay")
-    async def draw_overlay(request: Request) -> Any:
-        body = await changes.read_body(request, OverlayBody)
-        _check_axes(body.x, body.y)
-        if sum(map(len, body.groups)) > MAX_CURVES:
-            raise UsageError(f"at most {MAX_CURVES} curves are drawn at once.")
-        return await asyncio.to_thread(_build_lines, services, body)
 
     whole = APIRouter()
     whole.include_router(router)
-    whole.include_router(changes.build_router(services))
+    for module in (overlays, changes):
+        whole.include_router(module.build_router(services))
     return whole
-
-
-def _check_axes(x: str, y: str) -> None:
-    if x not in X_AXES or (y not in COLUMNS and not y.startswith("valid.")):
-        raise UsageError("expected the name of a column.", fix=f"x is one of {', '.join(X_AXES)}.")
 
 
 def _reduce(curve: CurveFile, y: str, x: str, points: int, start: float | None, stop: float | None) -> dict[str, Any]:
     return to_plain(vars(reduce_points(*curve.get_series(y, x), points, start, stop)))
-
-
-def _build_lines(services: Services, body: OverlayBody) -> Any:
-    window = Window(body.points, body.start, body.stop, body.smoothing)
-    lines = []
-    for group in body.groups:
-        curves = [services.catalogue.get_curve(each).get_series(body.y, body.x) for each in group]
-        lines.append(build_line(curves, window))
-    return lines
-
-
-def _list_metrics(entry: Entry) -> list[str]:
-    """Returns the validation metrics of a run that are numbers."""
-    values = get_mapping(entry.validated, "validation") or get_mapping(entry.summary, "validation")
-    return [name[:200] for name in values if get_number(values, name) is not None and name not in HIDDEN_METRICS][:100]
 
 
 def to_json_values(value: Any) -> Any:

@@ -141,6 +141,7 @@ export function createCurves(studio, view, onChange, onSelection) {
         if (lines.size) drawChart();
         await fetchLines(groups.filter((group) => !lines.has(getKey(group))));
       } catch (error) {
+        if (next === ids) ids = [];  // to be requested again
         note.replaceChildren(studio.makeError(error));
       }
     },

@@ -19,9 +19,8 @@ const formatTime = (seconds) => formatDuration(seconds >= 300 ? 60 * Math.round(
 const two = (first, second, title = null) => [make("span", { class: "runs-main", title }, first), second ? make("span", { class: "runs-more" }, second) : null];
 
 function makeState({ state, progress, problem, trials, ended }) {
-  const share = trials ? trials.total ? (trials.done + trials.failed) / trials.total : null : progress;
-  const label = make("span", { class: "state is-" + state }, state + (state === "running" && isNumber(share) ? ` ${Math.floor(100 * share)} %` : ""));
-  const bar = state === "running" && isNumber(share) ? make("span", { class: "runs-bar", "aria-hidden": "true" }, make("i", { style: `width: ${(100 * Math.min(1, share)).toFixed(1)}%` })) : null;
+  const label = make("span", { class: "state is-" + state }, state + (state === "running" && isNumber(progress) ? ` ${Math.floor(100 * progress)} %` : ""));
+  const bar = state === "running" && isNumber(progress) ? make("span", { class: "runs-bar", "aria-hidden": "true" }, make("i", { style: `width: ${(100 * Math.min(1, progress)).toFixed(1)}%` })) : null;
   const counts = trials && trials.total ? `${trials.done} of ${trials.total} trials` + (trials.failed ? `, ${trials.failed} failed` : "") : "";
   const more = problem || counts || (state === "finished" && ended !== "the budget is spent" ? ended : "");
   return [label, bar, more ? make("span", { class: "runs-more" + (problem ? " is-bad" : ""), title: more }, more) : null];

@@ -51,9 +51,18 @@ export async function show(element, parameters, studio) {
   const counts = make("div", { class: "runs-counts", role: "group", "aria-label": "Runs by state" });
   const found = make("p", { class: "hint", role: "status" }), empty = make("div"), bar = make("div", { class: "runs-selection", role: "group", "aria-label": "Selected runs", hidden: true });
 
+  // Buttons are built again only if they are others: one that has the focus must stay.
+  const replaceIfChanged = (parent, signature, build) => {
+    const text = JSON.stringify(signature);
+    if (parent.dataset.signature === text) return;
+    parent.dataset.signature = text;
+    parent.replaceChildren(...build().filter(Boolean));
+  };
+
   function showCounts() {
     const rows = studio.rows.listTop(), terms = view.search.split(/\s+/);
-    counts.replaceChildren(...STATES.map((state) => [state, rows.filter((row) => row.state === state).length]).filter(([, number]) => number).map(([state, number]) => {
+    const numbers = STATES.map((state) => [state, rows.filter((row) => row.state === state).length]).filter(([, number]) => number);
+    replaceIfChanged(counts, [numbers, view.search], () => numbers.map(([state, number]) => {
       const term = "state:" + state, isPressed = terms.includes(term);
       const others = terms.filter((one) => one && !one.startsWith("state:"));
       return makeButton(make("span", { class: "state is-" + state }, `${number} ${state}`), () => setSearch([...others, ...isPressed ? [] : [term]].join(" ")), { class: "small", "aria-pressed": String(isPressed) });
@@ -74,10 +83,10 @@ export async function show(element, parameters, studio) {
     bar.hidden = rows.length === 0;
     element.classList.toggle("has-selection", rows.length > 0);
     const add = (text, chosen, act) => chosen.length > 0 && makeButton(chosen.length === rows.length ? text : `${text} ${chosen.length}`, () => act(chosen), { class: "small" });
-    bar.replaceChildren(...[make("b", { role: "status" }, formatPlural(rows.length, "run") + " selected" + (ids.length > MAX_CURVES ? `; the first ${MAX_CURVES} curves are drawn` : "")),
+    replaceIfChanged(bar, [rows.map((row) => [row.id, row.state]), ids.length], () => [make("b", { role: "status" }, formatPlural(rows.length, "run") + " selected" + (ids.length > MAX_CURVES ? `; the first ${MAX_CURVES} curves are drawn` : "")),
       runs.length > 0 && runs.length < 3 && make("a", { class: "button small", href: studio.makeAddress("inside", { id: runs[0].id, other: runs[1]?.id }) }, runs.length === 2 ? "Look inside both" : "Look inside"),
       add("Stop", rows.filter(canStop), actions.stop), add("Resume", rows.filter(canResume), actions.resume), add("Delete", rows.filter(canDelete), actions.remove),
-      makeButton("Clear", () => table.select([...view.selected], false), { class: "small", "aria-label": "Clear the selection" })].filter(Boolean));
+      makeButton("Clear", () => table.select([...view.selected], false), { class: "small", "aria-label": "Clear the selection" })]);
     curves.show(ids.slice(0, MAX_CURVES));
   }
 
