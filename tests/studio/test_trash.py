@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from pydantic import ValidationError
 from run_folders import write_comparison, write_run
 
 from seqwise.errors import LockedError, RunError, SeqwiseError, UsageError
 from seqwise.locks import lock_folder
 from seqwise.studio.catalogue import Catalogue
-from seqwise.studio.routes.changes import write_notes
+from seqwise.studio.routes.changes import NotesBody, write_notes
 from seqwise.studio.trash import Trash
 
 
@@ -141,6 +142,25 @@ def test_notes_are_read_by_another_catalogue(trash, tmp_path):
     catalogue.refresh()
     row = catalogue.get("runs/book").describe()
     assert (row["tags"], row["note"]) == (["new <b>", "π"], "a note")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"tags": ["x"] * 21},
+        {"tags": ["x" * 41]},
+        {"note": "x" * 2_001},
+        {"tags": "x"},
+        {"tags": [1]},
+        {"note": 3},
+        {"id": "x" * 1_001},
+        {"more": 1},
+    ],
+)
+def test_notes_that_are_too_long_or_wrong_are_refused(values):
+    assert NotesBody.model_validate({"id": "runs/book", "tags": ["x" * 40] * 20, "note": "x" * 2_000})
+    with pytest.raises(ValidationError):
+        NotesBody.model_validate({"id": "runs/book", **values})
 
 
 def test_notes_are_not_written_through_a_link(trash, tmp_path):

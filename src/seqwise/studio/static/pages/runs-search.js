@@ -32,7 +32,8 @@ export const COLUMNS = {
   step: { title: "Steps", get: (row) => row.step, isDescending: true },
   seconds: { title: "Time", get: (row) => row.seconds, isDescending: true },
   bytes: { title: "Size", get: (row) => row.bytes, isDescending: true },
-  changed: { title: "Changed", get: (row) => row.changed, isDescending: true },
+  // Runs that train change every second: they must not change places.
+  changed: { title: "Changed", get: (row) => row.state === "running" ? Number.MAX_VALUE : row.changed, isDescending: true },
 };
 
 function compare(a, b) {
