@@ -129,10 +129,6 @@ class CurveFile:
             xs, ys = xs[order], ys[order]
         return xs, ys
 
-    def list_metrics(self) -> list[str]:
-        """Returns the names of the validation metrics."""
-        return sorted({name for _, values in self.validations for name in values})
-
 
 def _parse_lines(lines: list[bytes]) -> Iterator[dict[str, Any]]:
     """Yields the lines that are JSON objects. All lines at once are parsed faster than one by one."""

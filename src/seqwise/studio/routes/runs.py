@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -34,21 +33,6 @@ def build_router(services: Services) -> APIRouter:
         services.feed.poll()
         return services.feed.collect("")[1]["rows"]
 
-    @router.get("/run")
-    def get_run(id: str) -> Any:
-        entry, curve = catalogue.get(id), catalogue.get_curve(id)
-        return to_json_values(
-            {
-                **entry.describe(),
-                "settings": entry.settings,
-                "summary": entry.summary,
-                "failure": entry.failure,
-                "folder": str(entry.folder),
-                "notes": [{"step": step, "text": text} for step, text in curve.notes],
-                "metrics": curve.list_metrics(),
-            }
-        )
-
     @router.get("/curves")
     def get_curves(
         id: Annotated[list[str], Query(max_length=MAX_CURVES)],
@@ -70,17 +54,6 @@ def build_router(services: Services) -> APIRouter:
 
 def _reduce(curve: CurveFile, y: str, x: str, points: int, start: float | None, stop: float | None) -> dict[str, Any]:
     return to_plain(vars(reduce_points(*curve.get_series(y, x), points, start, stop)))
-
-
-def to_json_values(value: Any) -> Any:
-    """Returns values of a settings file as JSON values: NaN and infinities become None, dates and the like texts."""
-    if isinstance(value, dict):
-        return {str(key): to_json_values(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple, set)):
-        return [to_json_values(each) for each in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, (str, int, bool)) or value is None else str(value)
 
 
 async def _stream_events(request: Request, services: Services, last: str) -> AsyncIterator[str]:
