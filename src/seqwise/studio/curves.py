@@ -7,6 +7,7 @@ visible; a part of the axis with few points is exact. This module knows nothing 
 from __future__ import annotations
 
 import json
+import math
 import os
 from array import array
 from collections.abc import Iterator
@@ -21,7 +22,10 @@ X_AXES = ("step", "tokens", "seconds")
 COLUMNS = dict.fromkeys(X_AXES, "d") | dict.fromkeys(
     ("loss", "gradient_norm", "learning_rate", "tokens_per_second"), "f"
 )
+MAX_FLOAT32 = 3.4e38
 MAX_ROWS = 2_000_000  # in memory, of all curves together
+MAX_METRICS = 100  # of a validation
+MAX_NOTES, MAX_NOTE = 1_000, 2_000  # messages of a run; characters of one
 TAIL_BYTES = 1 << 16  # of a file, in which its last rows are
 BLOCK_BYTES = 1 << 20  # of the file that are read at once
 MAX_LINE_BYTES = 1 << 20  # of a line; a longer one is not a row of metrics
@@ -54,67 +58,110 @@ class CurveFile:
         return len(self.columns["step"])
 
     def update(self) -> bool:
-        """Reads the lines that were appended; returns whether there were any.
+        """Reads the lines that were appended; returns whether the curve has changed.
 
         A resumed run replaces the file: then all of it is read again.
         """
         try:
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())
-                if (status.st_dev, status.st_ino) != self._file_id or status.st_size < self._offset:
+                is_replaced = (status.st_dev, status.st_ino) != self._file_id or status.st_size < self._offset
+                if is_replaced:
                     self._clear()
                     self._file_id = status.st_dev, status.st_ino
                 file.seek(self._offset)
                 before = len(self)
-                for line in self._read_lines(file):
-                    self._add(line)
-        except FileNotFoundError:
-            before = -len(self)
+                for lines in self._read_lines(file):
+                    self._add(lines)
+        except OSError:
+            is_replaced, before = len(self) > 0, 0
             self._clear()
-        return len(self) != before
+        return is_replaced or len(self) != before
 
-    def _read_lines(self, file: Any) -> Iterator[bytes]:
+    def _read_lines(self, file: Any) -> Iterator[list[bytes]]:
         """Yields the complete lines from the present offset on; the last one may still be being written."""
         rest = b""
         while block := file.read(BLOCK_BYTES):
             *lines, rest = (rest + block).split(b"\n")
-            for line in lines:
-                self._offset += len(line) + 1
-                yield line
+            self._offset += sum(map(len, lines)) + len(lines)
+            yield lines
             if len(rest) > MAX_LINE_BYTES:
                 self._offset += len(rest)
                 rest = b""
 
-    def _add(self, line: bytes) -> None:
-        try:
-            row = json.loads(line)
-            values = [_to_float(row.get(name)) for name in COLUMNS]
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            return  # a line that was cut off by a kill
-        for column, value in zip(self.columns.values(), values):
-            column.append(value)
+    def _add(self, lines: list[bytes]) -> None:
+        # Without a step it is not a row of metrics.
+        rows = [row for row in _parse_lines(lines) if not math.isnan(to_float(row.get("step")))]
+        first = len(self)
+        for name, column in self.columns.items():
+            column.extend(_to_floats([row.get(name) for row in rows]))
+        for index, row in enumerate(rows, start=first):
+            if row.get("validation") or row.get("notes"):
+                self._add_details(index, row)
+        if rows:
+            ended = rows[-1].get("ended")
+            self.ended = ended[:MAX_NOTE] if isinstance(ended, str) else ""
+
+    def _add_details(self, index: int, row: dict[str, Any]) -> None:
         if isinstance(validation := row.get("validation"), dict):
-            self.validations.append((len(self) - 1, validation))
+            metrics = list(validation.items())[:MAX_METRICS]
+            self.validations.append((index, {name: to_float(value) for name, value in metrics}))
         notes = row.get("notes")
-        self.notes += [(values[0], str(note)) for note in (notes if isinstance(notes, list) else ())]
-        self.ended = str(row.get("ended") or "")
+        for note in notes if isinstance(notes, list) and len(self.notes) < MAX_NOTES else ():
+            self.notes.append((self.columns["step"][index], str(note)[:MAX_NOTE]))
 
     def get_series(self, name: str, x: str = "step") -> tuple[np.ndarray, np.ndarray]:
-        """Returns the values of x and y: a column, or `valid.METRIC`, which has a value at each validation."""
+        """Returns the values of x, ascending, and y: a column, or `valid.METRIC`, with a value at each validation."""
+        columns = self.columns
+        size = len(columns["tokens_per_second"])  # the last column: another thread may be adding a row
+        xs = np.array(columns[x])[:size]
+        ys = np.array(columns.get(name, ()), dtype=np.float64)[:size]
         if name.startswith("valid."):
             metric = name.removeprefix("valid.")
-            rows = [
-                (index, values[metric])
-                for index, values in self.validations
-                if isinstance(values.get(metric), (int, float))
-            ]
-            indices = np.array([index for index, _ in rows], dtype=np.intp)
-            return np.array(self.columns[x])[indices], np.array([value for _, value in rows], dtype=np.float64)
-        return np.array(self.columns[x]), np.array(self.columns[name])
+            rows = [(index, values[metric]) for index, values in self.validations if metric in values]
+            xs = xs[np.array([index for index, _ in rows], dtype=np.intp)]
+            ys = np.array([value for _, value in rows], dtype=np.float64)
+        is_usable = np.isfinite(xs)
+        if not is_usable.all():
+            xs, ys = xs[is_usable], ys[is_usable]
+        if (xs[1:] < xs[:-1]).any():  # a clock or a counter went back
+            order = np.argsort(xs, kind="stable")
+            xs, ys = xs[order], ys[order]
+        return xs, ys
 
 
-def _to_float(value: Any) -> float:
-    return float("nan") if value is None else float(value)
+def _parse_lines(lines: list[bytes]) -> Iterator[dict[str, Any]]:
+    """Yields the lines that are JSON objects. All lines at once are parsed faster than one by one."""
+    try:
+        rows = json.loads(b"[" + b",".join(filter(None, lines)) + b"]")
+        if len(rows) != sum(map(bool, lines)):
+            raise ValueError
+    except (ValueError, RecursionError):
+        rows = map(_parse_line, lines)
+    yield from (row for row in rows if isinstance(row, dict))
+
+
+def _parse_line(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None  # a line that was cut off by a kill
+
+
+def to_float(value: Any) -> float:
+    """Returns a number that float32 can hold; NaN for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -MAX_FLOAT32 < value < MAX_FLOAT32:
+        return math.nan
+    return float(value)
+
+
+def _to_floats(values: list[Any]) -> list[float]:
+    """Returns `to_float` of each value; lists of floats, which are the rule, are converted at once."""
+    if set(map(type, values)) != {float}:
+        return [to_float(value) for value in values]
+    numbers = np.array(values)
+    numbers[~(np.abs(numbers) < MAX_FLOAT32)] = np.nan
+    return numbers.tolist()
 
 
 class CurveCache:
@@ -135,8 +182,12 @@ class CurveCache:
 
 
 def read_last_rows(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the last row of a `metrics.jsonl` and its last row with a validation, without reading all of it."""
+    """Returns the last row of a `metrics.jsonl` and its last row with the best validation, without reading all of it.
+
+    If no best one is near the end, it is the last row with a validation there.
+    """
     last: dict[str, Any] = {}
+    validated: dict[str, Any] = {}
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -145,15 +196,42 @@ def read_last_rows(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     except OSError:
         return {}, {}
     for line in reversed(lines):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
+        row = _parse_line(line)
+        if not isinstance(row, dict):
             continue
-        if isinstance(row, dict):
-            last = last or row
-            if isinstance(row.get("validation"), dict):
+        last = last or row
+        if isinstance(row.get("validation"), dict):
+            validated = validated or row
+            if row.get("best") is True:
                 return last, row
-    return last, {}
+    return last, validated
+
+
+def cut_range(x: np.ndarray, start: float | None, stop: float | None) -> slice:
+    """Returns the points between `start` and `stop`, and one beyond each end."""
+    first = 0 if start is None else max(0, int(np.searchsorted(x, start, "left")) - 1)
+    last = len(x) if stop is None else min(len(x), int(np.searchsorted(x, stop, "right")) + 1)
+    return slice(first, max(first, last))
+
+
+def choose_indices(x: np.ndarray, y: np.ndarray, num_points: int) -> np.ndarray:
+    """Returns the indices of at most about `num_points` points, ascending; of all points if there are fewer.
+
+    The x axis is divided into intervals, and the smallest and the largest value of each are chosen.
+    """
+    if len(x) <= num_points:
+        return np.arange(len(x))
+    edges = np.linspace(x[0], x[-1], max(2, num_points // 2) + 1)
+    starts = np.unique(np.searchsorted(x, edges[:-1], "left"))
+    starts = starts[starts < len(x)]
+    values = np.where(np.isfinite(y), y, np.nan)
+    interval = np.searchsorted(starts, np.arange(len(x)), "right") - 1  # of each point
+    chosen = [np.array([0, len(x) - 1])]
+    for extremes in (np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)):
+        (positions,) = np.nonzero(values == extremes[interval])
+        _, firsts = np.unique(interval[positions], return_index=True)
+        chosen.append(positions[firsts])
+    return np.unique(np.concatenate(chosen))
 
 
 def reduce_points(
@@ -163,18 +241,7 @@ def reduce_points(
 
     If there are more, the x axis is divided into intervals, and the smallest and largest value of each are kept.
     """
-    first = 0 if start is None else max(0, int(np.searchsorted(x, start, "left")) - 1)
-    last = len(x) if stop is None else min(len(x), int(np.searchsorted(x, stop, "right")) + 1)
-    x, y = x[first:last], y[first:last]
-    if len(x) <= num_points:
-        return Points(x.tolist(), y.tolist(), True)
-    edges = np.linspace(x[0], x[-1], max(2, num_points // 2) + 1)
-    starts = np.unique(np.searchsorted(x, edges[:-1], "left"))
-    finite = np.where(np.isfinite(y), y, np.nan)
-    chosen = {0, len(x) - 1}
-    for begin, end in zip(starts, [*starts[1:], len(x)]):
-        values = finite[begin:end]
-        if not np.isnan(values).all():
-            chosen |= {int(begin + np.nanargmin(values)), int(begin + np.nanargmax(values))}
-    indices = sorted(chosen)
-    return Points(x[indices].tolist(), y[indices].tolist(), False)
+    inside = cut_range(x, start, stop)
+    x, y = x[inside], y[inside]
+    indices = choose_indices(x, y, num_points)
+    return Points(x[indices].tolist(), y[indices].tolist(), len(indices) == len(x))

@@ -10,14 +10,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
-from seqwise.errors import UsageError
 from seqwise.page.figures import to_plain
-from seqwise.studio.curves import COLUMNS, X_AXES, CurveFile, reduce_points
+from seqwise.studio.curves import CurveFile, reduce_points
+from seqwise.studio.routes import changes, overlays
+from seqwise.studio.routes.overlays import MAX_CURVES, MAX_POINTS, check_axes
 from seqwise.studio.services import Services
 
 PING_SECONDS = 15.0  # after which a silent connection is told that the server is alive
-MAX_POINTS = 2_000  # of a curve
-MAX_CURVES = 100  # of one request
 
 
 def build_router(services: Services) -> APIRouter:
@@ -34,19 +33,6 @@ def build_router(services: Services) -> APIRouter:
         services.feed.poll()
         return services.feed.collect("")[1]["rows"]
 
-    @router.get("/run")
-    def get_run(id: str) -> Any:
-        entry, curve = catalogue.get(id), catalogue.get_curve(id)
-        return {
-            **entry.describe(),
-            "settings": entry.settings,
-            "summary": entry.summary,
-            "failure": entry.failure,
-            "folder": str(entry.folder),
-            "notes": [{"step": step, "text": text} for step, text in curve.notes],
-            "metrics": sorted({name for _, values in curve.validations for name in values}),
-        }
-
     @router.get("/curves")
     def get_curves(
         id: Annotated[list[str], Query(max_length=MAX_CURVES)],
@@ -56,11 +42,14 @@ def build_router(services: Services) -> APIRouter:
         stop: float | None = None,
         points: Annotated[int, Query(ge=10, le=MAX_POINTS)] = 600,
     ) -> Any:
-        if x not in X_AXES or (y not in COLUMNS and not y.startswith("valid.")):
-            raise UsageError("expected the name of a column.", fix=f"x is one of {', '.join(X_AXES)}.")
+        check_axes(x, y)
         return {name: _reduce(catalogue.get_curve(name), y, x, points, start, stop) for name in id}
 
-    return router
+    whole = APIRouter()
+    whole.include_router(router)
+    for module in (overlays, changes):
+        whole.include_router(module.build_router(services))
+    return whole
 
 
 def _reduce(curve: CurveFile, y: str, x: str, points: int, start: float | None, stop: float | None) -> dict[str, Any]:
