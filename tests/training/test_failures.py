@@ -49,7 +49,7 @@ def test_an_error_is_saved_with_its_fix_and_removed_when_the_run_is_resumed(book
     capsys.readouterr()
 
 
-def test_weights_that_are_not_finite_are_saved_as_the_reason(book, tmp_path):
+def test_weights_that_are_not_finite_are_saved_as_the_reason(book, tmp_path, monkeypatch):
     out = tmp_path / "run"
 
     class Broken(torch.optim.AdamW):
@@ -57,8 +57,8 @@ def test_weights_that_are_not_finite_are_saved_as_the_reason(book, tmp_path):
             super().step(*args, **kwargs)
             self.param_groups[0]["params"][0].data.fill_(math.nan)
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(NonFiniteError):
-        patch.setattr(torch.optim, "AdamW", Broken)
+    monkeypatch.setattr(torch.optim, "AdamW", Broken)
+    with pytest.raises(NonFiniteError):
         train(book, out)
     assert "finite" in read_failure(out)["problem"]
 
