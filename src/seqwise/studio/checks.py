@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from seqwise.errors import SeqwiseError
-from seqwise.studio.processes import build_command, build_environment
+from seqwise.studio.processes import build_command, build_environment, find_error
 
 MAX_CHECKS = 2  # at the same time
 MAX_SECONDS = 600.0
@@ -63,8 +63,7 @@ def _read_report(output: bytes, messages: bytes, status: int | None) -> dict[str
         report = json.loads(output)
         if isinstance(report, dict):
             return report
-    text = f"\n{messages.decode(errors='replace')}"
-    error = text.rpartition("\nerror: ")[2].strip() if "\nerror: " in text else ""
+    error = find_error(messages.decode(errors="replace"))
     if not error:
         raise SeqwiseError(f"the check ended with status {status}, without a message.", fix="Try it in a terminal.")
     problem, _, fix = error.partition("\n")

@@ -56,6 +56,7 @@ def describe_form(command: str) -> dict[str, Any]:
     return {
         "fields": list_fields(command),
         "main": _list_main(command),
+        "families": list_family_names(),
         "sections": {
             name: inspect.getdoc(info.annotation)
             for name, info in Settings.model_fields.items()

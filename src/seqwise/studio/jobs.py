@@ -31,7 +31,7 @@ from seqwise.files import check_link, remove, write_text
 from seqwise.locks import find_owner
 from seqwise.studio.catalogue import COMPARISON_FILE, MAX_DEPTH, RUN_FILE, Catalogue, Entry
 from seqwise.studio.forms import format_command
-from seqwise.studio.processes import build_command, build_environment, is_running, terminate, wait_until
+from seqwise.studio.processes import build_command, build_environment, find_error, is_running, terminate, wait_until
 
 JobState = Literal["starting", "running", "finished", "stopped", "failed"]
 JOBS_FOLDER = Path(".studio", "jobs")
@@ -41,6 +41,7 @@ MAX_RECORD_BYTES = 100_000
 TAIL_BYTES = 1 << 16  # of a log, in which its last error is
 STOP_SECONDS = 10.0  # for a training to save its state
 INTERRUPTED = 130  # exit status of a command that was stopped and has saved its state
+STOP_MESSAGES = ("stopped and saved.", "interrupted.")  # the beginning of a line of its log
 STOP_STATUSES = (INTERRUPTED, -signal.SIGTERM, -signal.SIGINT)
 
 
@@ -132,6 +133,7 @@ class Jobs:
             raise UsageError(f"{entry.id} is running.", fix="Wait for its end, or stop it.")
         if entry.state == "finished" and entry.kind == "run" and not budget:
             raise UsageError(f"{entry.id} is finished.", fix="To train it further, set a larger budget.")
+        self._wait_for_end(entry)  # a process ends shortly after it has released the lock of the folder
         command = "train" if entry.kind == "run" else "compare"
         folder = next(each for each in self._catalogue.folders if each in (entry.folder, *entry.folder.parents))
         path = format_path(entry.folder)
@@ -205,12 +207,15 @@ class Jobs:
             return "running" if job.name in self._written else "starting"
         if job.status is not None:
             return "finished" if job.status == 0 else "stopped" if job.status in STOP_STATUSES else "failed"
-        # The server was killed before the job ended: its log has the error, if there was one.
-        return "failed" if self._read_error(folder, job) or not _is_complete(out) else "finished"
+        # The server was killed before the job ended: its log says how.
+        log = self._read_log(folder, job)
+        if any(f"\n{words}" in log for words in STOP_MESSAGES):
+            return "stopped"
+        return "failed" if find_error(log) or not _is_complete(out) else "finished"
 
     def _explain(self, folder: Path, job: Job) -> tuple[str, str]:
         """Returns why a job has failed, and how to fix it."""
-        if error := self._read_error(folder, job):
+        if error := find_error(self._read_log(folder, job)):
             problem, _, fix = error.partition("\n")
             return problem, fix
         if job.status == -signal.SIGKILL:
@@ -218,13 +223,12 @@ class Jobs:
         reason = "the process has ended" + ("" if job.status is None else f" with status {job.status}")
         return f"{reason}, without a message.", f"Run the command in a terminal: {format_command(job.arguments)}"
 
-    def _read_error(self, folder: Path, job: Job) -> str:
-        """Returns the last error in the log; nothing if there is none."""
+    def _read_log(self, folder: Path, job: Job) -> str:
+        """Returns the end of what a job has printed."""
         path = folder / JOBS_FOLDER / f"{job.name}.log"
-        with suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        with suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-            text = "\n" + file.read().decode(errors="replace")
-            return text.rpartition("\nerror: ")[2].strip() if "\nerror: " in text else ""
+            return "\n" + file.read().decode(errors="replace")
         return ""
 
     def _load(self, folder: Path) -> list[Job]:
@@ -255,8 +259,7 @@ class Jobs:
     def _remove_old(self, folder: Path) -> None:
         ended = [job for job in self._load(folder) if not self._is_alive(job)]
         for job in sorted(ended, key=lambda job: -job.started)[MAX_RECORDS:]:
-            for suffix in (".json", ".log"):
-                remove(folder / JOBS_FOLDER / f"{job.name}{suffix}", folder, ignore_errors=True)
+            self._remove_record(folder, job)
 
     def _list_running(self) -> list[tuple[Path, Job]]:
         jobs = [(folder, job) for folder in self._catalogue.folders for job in self._load(folder)]
@@ -267,6 +270,21 @@ class Jobs:
         return (
             process.poll() is None if process is not None else job.status is None and is_running(job.pid, job.arguments)
         )
+
+    def forget(self, name: str) -> None:
+        """Removes the record and the log of a job that has ended, and of earlier ones that wrote the same folder."""
+        with self._mutex:
+            found = self.find(name)
+            if found is None or self._is_alive(found[1]):
+                raise UsageError("there is no such job that has ended.")
+            folder, job = found
+            for each in self._load(folder):
+                if each.out == job.out and not self._is_alive(each):
+                    self._remove_record(folder, each)
+
+    def _remove_record(self, folder: Path, job: Job) -> None:
+        for suffix in (".json", ".log"):
+            remove(folder / JOBS_FOLDER / f"{job.name}{suffix}", folder, ignore_errors=True)
 
     # --- stopping
 
@@ -285,8 +303,11 @@ class Jobs:
         if not owner.is_here:
             raise UsageError(f"{entry.id} is written by a process on {owner.host}.", fix="Stop it there.")
         terminate(owner.pid, lambda: find_owner(entry.folder) == owner)
+        return self._wait_for_end(entry)
+
+    def _wait_for_end(self, entry: Entry) -> bool:
+        """Waits until no process writes a folder, and its job has ended; returns whether that is so."""
         jobs = [job for folder, job in self._list_running() if folder / job.out == entry.folder]
-        # The process ends shortly after it has released the lock; until then it cannot be resumed.
         return wait_until(lambda: find_owner(entry.folder) is None and not any(map(self._is_alive, jobs)), STOP_SECONDS)
 
 

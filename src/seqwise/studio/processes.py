@@ -42,6 +42,12 @@ def is_running(pid: int, arguments: Sequence[str]) -> bool:
     return words[1:] == [os.fsencode(word) for word in build_command(arguments)[1:]]
 
 
+def find_error(log: str) -> str:
+    """Returns the last error that a command has printed: its problem, and in the next lines how to fix it."""
+    _, marker, error = f"\n{log}".rpartition("\nerror: ")
+    return error.strip() if marker else ""
+
+
 def terminate(pid: int, is_same: Callable[[], bool]) -> None:
     """Sends SIGTERM to a process, unless `is_same` says that its number belongs to another by now."""
     try:

@@ -59,6 +59,11 @@ def build_router(services: Services) -> APIRouter:
         await services.watcher.look()
         return {"id": values.id, "has_ended": has_ended}
 
+    @router.post("/jobs/forget")
+    async def forget(request: Request) -> Any:
+        jobs.forget((await read_model(request, JobRequest)).id)
+        return {}
+
     @router.post("/check")
     async def check(request: Request) -> Any:
         form = plan_job(services, await read_model(request, FormRequest)).form
