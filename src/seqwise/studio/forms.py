@@ -280,8 +280,12 @@ def build_arguments(form: Form, out: str) -> list[str]:
 
 def build_check_arguments(form: Form) -> list[str]:
     """Returns the words after `seqwise` that check the data of the form, without what only training uses."""
-    ignored = {*_list_without(Check), *_list_option_names(form.command)}
-    options = {name: value for name, value in form.options.items() if name.partition(".")[0] not in ignored}
+    ignored, other_options = _list_without(Check), _list_option_names(form.command)
+    options = {
+        name: value
+        for name, value in form.options.items()
+        if name.partition(".")[0] not in ignored and name not in other_options
+    }
     return _join_arguments("check", form.data, {**options, "json": True})
 
 
