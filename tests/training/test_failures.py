@@ -12,7 +12,7 @@ import torch
 import seqwise
 from seqwise.cli.main import main
 from seqwise.errors import MemoryLimitError, NonFiniteError, SeqwiseError
-from seqwise.failures import FAILURE_FILE, record_failure
+from seqwise.training.failures import FAILURE_FILE, record_failure
 from seqwise.training.run import Run
 from seqwise.training.step import Step
 from seqwise.training.training_run import TrainingRun

@@ -31,11 +31,11 @@ from seqwise.config import SettingKeywords, Settings, combine_settings
 from seqwise.data.python_messages import explain_in_python
 from seqwise.data.records import Data
 from seqwise.errors import SeqwiseError, UsageError, check_type, suggest
-from seqwise.failures import record_failure
 from seqwise.families import check_importable, get_model_name
 from seqwise.new_folders import create_folder
 from seqwise.training.api import TrainedModel, load_run, save_data
 from seqwise.training.distribution import defer_interrupts
+from seqwise.training.failures import record_failure
 from seqwise.training.training_run import choose_device
 
 EngineName = Literal["local", "ray"]

@@ -23,9 +23,6 @@ from pydantic.fields import FieldInfo
 
 from seqwise.applicability import find_unused
 from seqwise.budget import Budget
-from seqwise.cli.check import Check
-from seqwise.cli.compare import Compare
-from seqwise.cli.train import Train
 from seqwise.config import Settings, combine_settings
 from seqwise.errors import UsageError
 from seqwise.families import get_family, list_family_names
@@ -33,7 +30,6 @@ from seqwise.printable import make_printable
 from seqwise.task_registry import list_task_names
 from seqwise.tasks.guess import BUILTIN_DATA_TASKS
 
-CLASSES: dict[str, type] = {"train": Train, "compare": Compare}
 # Options of a command that are no fields: the page has its own, or they are for a terminal.
 OWN_OPTIONS = ("data", "out", "resume", "config", "plot", "json", "engine", "settings")
 MAX_VALUE = 1_000  # characters of a value
@@ -46,6 +42,18 @@ BUILTIN_DATA = {
     "shapes": "drawn pictures with captions",
     "sunspots": "yearly numbers of sunspots",
 }
+
+
+_commands: dict[str, Any] = {}  # train, compare and check → the dataclass of its options
+
+
+def register_commands(**commands: type) -> None:
+    """Sets the dataclasses of the options of train, compare and check.
+
+    The command line calls it when it starts the studio, which must not import the command line.
+    """
+    _commands.update(commands)
+    list_fields.cache_clear()
 
 
 # --- fields
@@ -72,20 +80,21 @@ def describe_form(command: str) -> dict[str, Any]:
 @cache
 def list_fields(command: str = "train") -> list[dict[str, Any]]:
     """Returns every option of a command as a field: its name, kind, choices, limits, default and help text."""
-    names = _list_without(CLASSES[command])
+    names = _list_without(command)
     settings = [each for each in _list_settings(Settings) if each["name"].partition(".")[0] not in names]
     main = _list_main(command)
-    fields = [*_list_options(CLASSES[command]), *settings]
+    fields = [*_list_options(command), *settings]
     return sorted(fields, key=lambda each: main.index(each["name"]) if each["name"] in main else len(main))
 
 
 def _list_main(command: str) -> list[str]:
     """Returns the options on the page of `--help`, which come first."""
-    return [name.replace("-", "_") for name in CLASSES[command].main_options]  # type: ignore[attr-defined]
+    return [name.replace("-", "_") for name in _commands[command].main_options]
 
 
-def _list_without(spec: type) -> tuple[str, ...]:
-    return getattr(spec, "without", ())
+def _list_without(command: str) -> tuple[str, ...]:
+    """Returns the settings and sections that a command does not have."""
+    return getattr(_commands[command], "without", ())
 
 
 def _is_section(annotation: Any) -> bool:
@@ -114,15 +123,16 @@ def _describe_setting(name: str, info: FieldInfo, is_optional: bool) -> dict[str
     return described | {"limits": limits, "empty": empty}
 
 
-def _list_options(spec: type) -> Iterator[dict[str, Any]]:
+def _list_options(command: str) -> Iterator[dict[str, Any]]:
     """Yields the options of a command that are not settings."""
+    spec = _commands[command]
     types, texts = get_type_hints(spec), _read_docstrings(spec)
     for each in dataclasses.fields(spec):
         if each.name not in OWN_OPTIONS:
             kind, default = types[each.name], each.default
             described = _describe(each.name, kind, default, texts.get(each.name, ""))
             limits = {"ge": 1, "le": MAX_NUMBER} if described["kind"] == "int" else {}
-            section = "" if each.name in ("models", "budget", "seeds") else "comparison" if spec is Compare else ""
+            section = "comparison" if command == "compare" and each.name not in ("models", "budget", "seeds") else ""
             yield described | {"limits": limits, "empty": "", "section": section}
 
 
@@ -187,7 +197,7 @@ def read_form(command: str, values: Mapping[str, Any], detected_task: str | None
 
     `detected_task` is the task that a check has found in the data, for a form in which it is not set.
     """
-    if command not in CLASSES:
+    if command not in ("train", "compare"):
         raise UsageError("expected the command train or compare.")
     fields = {each["name"]: each for each in list_fields(command)}
     options: dict[str, Any] = {}
@@ -223,7 +233,7 @@ def _convert(command: str, name: str, value: Any) -> Any:
     if name == "budget":
         Budget.parse(str(value))
         return str(value)
-    annotation = get_type_hints(CLASSES[command]).get(name)
+    annotation = get_type_hints(_commands[command]).get(name)
     if name == "models":
         return _convert_models(str(value))
     if annotation is None:
@@ -252,13 +262,15 @@ def _find_unused(command: str, options: Mapping[str, Any], task: str | None) -> 
     names = [each["name"] for each in list_fields(command) if each["name"] not in _list_option_names(command)]
     values = {name: value for name, value in options.items() if name in names}
     settings = combine_settings(None, {**values, "task": task})
-    models = str(options.get("models") or Compare.models).split(",") if command == "compare" else [settings.model]
+    models = (
+        str(options.get("models") or _commands[command].models).split(",") if command == "compare" else [settings.model]
+    )
     reasons = [find_unused(settings.model_copy(update={"model": model}), names) for model in models if model != "none"]
     return {name: reason for name, reason in (reasons or [{}])[0].items() if all(name in each for each in reasons)}
 
 
 def _list_option_names(command: str) -> set[str]:
-    return {each.name for each in dataclasses.fields(CLASSES[command])}
+    return {each.name for each in dataclasses.fields(_commands[command])}
 
 
 def _find_unsupported(options: Mapping[str, Any], task: str | None) -> dict[str, str]:
@@ -280,7 +292,7 @@ def build_arguments(form: Form, out: str) -> list[str]:
 
 def build_check_arguments(form: Form) -> list[str]:
     """Returns the words after `seqwise` that check the data of the form, without what only training uses."""
-    ignored, other_options = _list_without(Check), _list_option_names(form.command)
+    ignored, other_options = _list_without("check"), _list_option_names(form.command)
     options = {
         name: value
         for name, value in form.options.items()

@@ -32,7 +32,6 @@ from torch import Tensor
 from seqwise.config import parse_settings
 from seqwise.digests import read_object
 from seqwise.errors import RunError, SaveError, UsageError, suggest_path
-from seqwise.failures import record_failure
 from seqwise.families import FAMILY_FILES, list_family_names
 from seqwise.files import explain_cause, explain_write_errors, remove_empty, write_text
 from seqwise.locks import read_command
@@ -45,6 +44,7 @@ from seqwise.text.tokenizer import Tokenizer
 from seqwise.training import rows
 from seqwise.training.checkpoints import get_resume_command, get_resume_fix, read_weights, save_weights
 from seqwise.training.distribution import is_connection_error
+from seqwise.training.failures import record_failure
 from seqwise.yaml_files import read_yaml
 
 if TYPE_CHECKING:

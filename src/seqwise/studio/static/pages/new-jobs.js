@@ -57,7 +57,7 @@ function makeCard(studio, refresh) {
   };
   const stop = makeButton("Stop", act("/api/jobs/stop", "Stopping …"), { class: "small" });
   const resume = makeButton("Resume", act("/api/jobs/resume", "Resuming …"), { class: "small" });
-  const forget = makeButton("Dismiss", act("/api/jobs/forget", "Dismiss"), { class: "small", title: "remove it from this list; the run itself stays" });
+  const forget = makeButton("×", act("/api/jobs/forget", "×"), { class: "small", title: "remove it from this list; the run itself stays" });
   const element = make("article", { class: "card new-job" },
     make("div", { class: "new-job-head" }, title, state, make("span", { class: "new-job-buttons" }, stop, resume, forget)), bar, details, error,
     make("details", {}, make("summary", {}, "Command"), make("div", { class: "command" }, command, makeCopyButton(command))));
@@ -83,7 +83,7 @@ function makeCard(studio, refresh) {
       bar.hidden = stop.hidden;
       if (shown === "running" && row?.progress !== null && row?.progress !== undefined) bar.value = row.progress;
       else bar.removeAttribute("value");
-      details.textContent = describe(shown, row);
+      details.textContent = describe(shown, row, row?.kind === "comparison" ? studio.rows.list().filter(({ parent }) => parent === row.id) : []);
       const problem = shown === "failed" && (job.state === "failed" ? job : row?.problem ? row : null);
       error.replaceChildren(...problem ? [studio.makeError({ problem: problem.problem, fix: problem.fix ?? "" })] : []);
       command.textContent = job.command;
@@ -97,10 +97,10 @@ function findState(job, row) {
   return row.state;
 }
 
-function describe(state, row) {
+function describe(state, row, trials) {
   if (state === "starting") return "Reading the data …";
   if (!row || state === "failed") return "";
-  const parts = [];
+  const parts = trials.length ? [`${trials.filter((trial) => trial.state === "finished").length} of ${trials.length} trials so far finished`] : [];
   if (state === "running" && row.progress !== null) parts.push(`${Math.floor(100 * row.progress)} % of the budget`);
   if (row.step) parts.push(`step ${row.step.toLocaleString("en-GB")}`);
   if (row.value !== null) parts.push(`validation ${row.metric.replaceAll("_", " ")} ${formatDigits(row.value)}`);
