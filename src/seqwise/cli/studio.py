@@ -49,8 +49,13 @@ def main(argv: Sequence[str]) -> int:
     missing = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f"the studio needs {' and '.join(missing)}.", fix="pip install 'seqwise[studio]'")
+    from seqwise.cli.check import Check
+    from seqwise.cli.compare import Compare
+    from seqwise.cli.train import Train
+    from seqwise.studio.forms import register_commands
     from seqwise.studio.server import serve
 
+    register_commands(train=Train, compare=Compare, check=Check)
     folders = args.folders or (DEFAULT_FOLDER,)
     for folder in folders:
         if folder == DEFAULT_FOLDER and not args.folders:

@@ -108,7 +108,8 @@ def main(argv: Sequence[str]) -> int:
             elif world.is_first:
                 lock.enter_context(lock_folder(run.folder))
             budget_command = shlex.join(["seqwise", "train", *argv]) if changes_budget else ""
-            status = _run_training(run, task, world, budget_command, is_resumed=args.resume is not None)
+            with run.record_failure():
+                status = _run_training(run, task, world, budget_command, is_resumed=args.resume is not None)
             if args.plot is not None and world.is_first:
                 _write_curve(run, args.plot)
             return status

@@ -17,7 +17,7 @@ from typing import Any, Literal, Unpack, get_args
 import torch
 
 from seqwise.compare.plan.create import Request, create_plan
-from seqwise.compare.plan.folder import COMPARISON_FOLDER
+from seqwise.compare.plan.folder import COMPARISON_FOLDER, PLAN_FILE
 from seqwise.compare.plan.options import ComparisonOptions, Match
 from seqwise.compare.plan.plan import Plan, parse_names
 from seqwise.compare.report.gather import write_report
@@ -35,6 +35,7 @@ from seqwise.families import check_importable, get_model_name
 from seqwise.new_folders import create_folder
 from seqwise.training.api import TrainedModel, load_run, save_data
 from seqwise.training.distribution import defer_interrupts
+from seqwise.training.failures import record_failure
 from seqwise.training.training_run import choose_device
 
 EngineName = Literal["local", "ray"]
@@ -223,7 +224,7 @@ class Orchestrator:
         self, on_event: OnEvent = lambda event: None, on_stage: OnStage = lambda stage, jobs: None
     ) -> Report | None:
         """Returns the report; None if Ctrl-C or SIGTERM stopped the comparison, whose state is then saved."""
-        with defer_interrupts() as should_stop:
+        with record_failure(self.folder, PLAN_FILE), defer_interrupts() as should_stop:
             try:
                 if not run_stages(self.folder, self.plan, self.engine, on_event, on_stage, should_stop):
                     return None

@@ -84,11 +84,13 @@ def train(
             parsed = detect_task(parsed, path, log)
             new_folder = create_folder(RUN_FOLDER, None if out is None else Path(out), f"{parsed.task}-{parsed.model}")
             run, prepared_task = create_run(path, parsed, lock.enter_context(new_folder), log=log)
-            training = open_training(run, task=prepared_task, log=log)
-        with defer_interrupts() as stop:
-            for step in training.steps(stop):
-                on_step(step)
-        training.finish()
+        with run.record_failure():
+            with explain_in_python(data):
+                training = open_training(run, task=prepared_task, log=log)
+            with defer_interrupts() as stop:
+                for step in training.steps(stop):
+                    on_step(step)
+            training.finish()
     return TrainedModel(run, run.settings.device)
 
 

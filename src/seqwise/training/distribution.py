@@ -181,8 +181,7 @@ def join_world(device: torch.device) -> Iterator[World]:
 
 def _exit_unless_first_failure(error: BaseException, store: dist.Store, rank: int) -> None:
     """Returns if this process must report its error; otherwise exits."""
-    # When a connection breaks, gloo raises plain RuntimeErrors that name a line of its source.
-    if isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error)):
+    if is_connection_error(error):
         # Another process has exited and reports why.
         if os.environ.get(LAUNCHER_VARIABLE):
             store.set(LOST_KEY, str(error))
@@ -196,6 +195,12 @@ def _exit_unless_first_failure(error: BaseException, store: dist.Store, rank: in
         return
     if first_failure != own_failure:
         raise SystemExit(parse_failure(first_failure) or 1) from None
+
+
+def is_connection_error(error: BaseException) -> bool:
+    """Returns whether another process has ended, or cannot be reached."""
+    # When a connection breaks, gloo raises plain RuntimeErrors that name a line of its source.
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 def parse_failure(text: str) -> int | None:

@@ -7,6 +7,7 @@
     README.md            the model card                  curve.svg           the learning curve
     summary.json         times and final validation      watch.jsonl         layers over training (`--training.watch`)
     training_summary.safetensors  hashes of the training examples, and baselines
+    failure.json         why training has failed: problem, fix and time; until the run is resumed
 
 While a process writes the folder, it has the file `.lock` (`seqwise/locks.py`); one that a killed process left behind
 locks nothing. Loading a run never executes code. `Run` reads and writes the folder; it does not train.
@@ -18,7 +19,7 @@ import json
 import shlex
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +31,7 @@ from torch import Tensor
 
 from seqwise.config import parse_settings
 from seqwise.digests import read_object
-from seqwise.errors import RunError, SaveError, suggest_path
+from seqwise.errors import RunError, SaveError, UsageError, suggest_path
 from seqwise.families import FAMILY_FILES, list_family_names
 from seqwise.files import explain_cause, explain_write_errors, remove_empty, write_text
 from seqwise.locks import read_command
@@ -42,6 +43,8 @@ from seqwise.tasks.training_summary import SUMMARY_FILE, TrainingSummary
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training import rows
 from seqwise.training.checkpoints import get_resume_command, get_resume_fix, read_weights, save_weights
+from seqwise.training.distribution import is_connection_error
+from seqwise.training.failures import record_failure
 from seqwise.yaml_files import read_yaml
 
 if TYPE_CHECKING:
@@ -209,6 +212,19 @@ class Run:
             values = read_object(self.folder / SUMMARY)
             return Summary(**values) if rows.is_summary(values) else None
         return None
+
+    def record_failure(self) -> AbstractContextManager[None]:
+        """Saves the error that ends the block, which trains the run, as `failure.json`; removes that of an earlier one.
+
+        A lost connection is left out, because the process that failed saves its own error. So is a request to resume a
+        finished run that is refused, such as with other data.
+        """
+
+        def is_recorded(error: Exception) -> bool:
+            is_refused = isinstance(error, UsageError) and self.load_summary() is not None
+            return not is_refused and not is_connection_error(error)
+
+        return record_failure(self.folder, CONFIG, is_recorded=is_recorded)
 
     def change_budget(self, budget: str, command: str) -> None:
         """Records another budget in the settings file, and the command beside the earlier one."""

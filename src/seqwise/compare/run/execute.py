@@ -210,17 +210,18 @@ class _Execution:
         return create_run_folder(run_folder, self.plan.data, settings, task, vectors, command=self.plan.command)
 
     def _train_here(self, run: Run, task: Task) -> None:
-        training = open_training(run, task=task)
         last_report = 0.0
         value = None  # of the last validation
-        notes = [note for row in run.read_metrics() for note in row.get("notes", ())]  # of a trial that is resumed
-        for step in training.steps(self.should_stop):
-            notes += step.notes
-            if step.validation:
-                value = step.validation.get(self.plan.metric)
-            if step.validation or step.ended or step.notes or time.monotonic() - last_report > POLL_SECONDS:
-                last_report = time.monotonic()
-                self._report_step(step, value, notes)
+        with run.record_failure():
+            training = open_training(run, task=task)
+            notes = [note for row in run.read_metrics() for note in row.get("notes", ())]  # of a trial that is resumed
+            for step in training.steps(self.should_stop):
+                notes += step.notes
+                if step.validation:
+                    value = step.validation.get(self.plan.metric)
+                if step.validation or step.ended or step.notes or time.monotonic() - last_report > POLL_SECONDS:
+                    last_report = time.monotonic()
+                    self._report_step(step, value, notes)
         if not training.ended:
             raise InterruptedJob
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from seqwise.errors import UsageError
 from seqwise.studio.functions import get_functions
-from seqwise.studio.routes.reading import read_object
+from seqwise.studio.routes.reading import explain, read_object
 from seqwise.studio.services import Services
 from seqwise.studio.workers import BusyError, Event
 
@@ -30,7 +30,7 @@ def build_router(services: Services) -> APIRouter:
         try:
             arguments = function.request.model_validate(values).resolve(services)
         except ValidationError as error:
-            raise UsageError(_explain(error)) from None
+            raise UsageError(explain(error)) from None
         events = services.workers.call(function, arguments)
         try:
             first = await anext(events)
@@ -53,8 +53,3 @@ async def _stream(first: Event, events: AsyncGenerator[Event]) -> AsyncIterator[
             yield json.dumps(event).encode() + b"\n"
     finally:
         await events.aclose()
-
-
-def _explain(error: ValidationError) -> str:
-    problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:5]]
-    return f"the request is not valid: {'; '.join(problems)}"

@@ -1,0 +1,81 @@
+"""Trainings and comparisons: check their data, start, stop and resume them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from seqwise.errors import UsageError
+from seqwise.studio.forms import build_check_arguments
+from seqwise.studio.jobs import BusyError
+from seqwise.studio.routes.forms import FormRequest, plan_job
+from seqwise.studio.routes.reading import read_model
+from seqwise.studio.services import Services
+
+
+class JobRequest(BaseModel):
+    """Names a run, a comparison or a job."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: Annotated[str, Field(min_length=1, max_length=1_000)]
+
+
+class ResumeRequest(JobRequest):
+    """Names a run or a comparison; a finished run needs a larger budget."""
+
+    budget: Annotated[str, Field(max_length=50)] = ""
+
+
+def build_router(services: Services) -> APIRouter:
+    """Returns the routes of jobs."""
+    router, jobs = APIRouter(prefix="/api"), services.jobs
+
+    @router.get("/jobs")
+    def list_jobs() -> Any:
+        return jobs.describe_all()
+
+    @router.post("/jobs")
+    async def start(request: Request) -> Response:
+        planned = plan_job(services, await read_model(request, FormRequest))
+        planned.form.check()
+        if planned.name_problem:
+            raise UsageError(planned.name_problem)
+        return await _answer(jobs.start, planned.arguments, planned.folder, planned.out)
+
+    @router.post("/jobs/resume")
+    async def resume(request: Request) -> Response:
+        values = await read_model(request, ResumeRequest)
+        return await _answer(jobs.resume, services.catalogue.get(values.id), values.budget)
+
+    @router.post("/jobs/stop")
+    async def stop(request: Request) -> Any:
+        values = await read_model(request, JobRequest)
+        has_ended = await asyncio.to_thread(jobs.stop, values.id)
+        await services.watcher.look()
+        return {"id": values.id, "has_ended": has_ended}
+
+    @router.post("/jobs/forget")
+    async def forget(request: Request) -> Any:
+        jobs.forget((await read_model(request, JobRequest)).id)
+        return {}
+
+    @router.post("/check")
+    async def check(request: Request) -> Any:
+        form = plan_job(services, await read_model(request, FormRequest)).form
+        form.check()
+        return await services.checks.run(build_check_arguments(form), request.is_disconnected)
+
+    async def _answer(function: Any, *arguments: Any) -> Response:
+        try:
+            folder, job = await asyncio.to_thread(function, *arguments)
+        except BusyError as error:
+            return JSONResponse({"problem": error.problem, "fix": error.fix}, 503)
+        await services.watcher.look()
+        return JSONResponse(jobs.describe(folder, job))
+
+    return router
