@@ -20,6 +20,7 @@ from seqwise.errors import UsageError
 from seqwise.lens.occurrences import FUNCTION_WORDS, find_occurrences, find_tokens, normalize_rows, split_words
 from seqwise.lens.subject import inspect_split
 from seqwise.tasks.contextual import TextTokens
+from seqwise.tasks.tag.model import TagVocabulary
 from seqwise.training.api import TrainedModel
 
 NUM_EXAMPLES = 200  # validation examples in which a word is chosen
@@ -116,8 +117,8 @@ def read_ids(trained: TrainedModel, tokens: TextTokens, mask: np.ndarray) -> tup
     """Returns the ids of some tokens of a text; those of a tagger, which reads words, are the ids of the words."""
     if len(tokens.ids):
         return tuple(tokens.ids[mask].tolist())
-    words = [token for token, inside in zip(tokens.tokens, mask) if inside]
-    return tuple(trained.run.preprocessor.tokenizer.encode(" ".join(words)).ids.tolist())
+    vocabulary = TagVocabulary.from_preprocessor(trained.run.preprocessor)
+    return tuple(vocabulary.get_word_id(token) for token, inside in zip(tokens.tokens, mask) if inside)
 
 
 def choose_separated(vectors: Mapping[str, np.ndarray]) -> tuple[str, bool]:
