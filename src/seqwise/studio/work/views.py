@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tempfile
@@ -12,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from weakref import ref
+
+from PIL import Image
 
 from seqwise.callbacks import ProgressCallback
 from seqwise.errors import DataError, RunError, UsageError
@@ -30,12 +33,16 @@ from seqwise.lens.choices import has_effect, list_choices, name_unset
 from seqwise.lens.subject import TASKS_WITH_SHARED_TEXT, Subject, name_runs, open_subject, open_subject_or_model
 from seqwise.lens.view import View
 from seqwise.page.html import MAX_PAGE_BYTES
-from seqwise.page.packing import pack_figures
+from seqwise.page.packing import pack_figures, shrink_image
 from seqwise.page.script import dump_json_for_script
+from seqwise.printable import make_printable
 from seqwise.studio.worker import Context, describe_error
 from seqwise.task_registry import PATH_TASKS
+from seqwise.tasks.inspection import InspectedInput
 from seqwise.training.api import TrainedModel
 
+MAX_TOKENS = 400  # of an example that is shown token by token
+MAX_IMAGE_SIDE = 160  # pixels
 PROGRESS_SECONDS = 0.1  # between two reports
 MAX_FILE_BYTES = 40_000_000
 MAX_VIEWS = 4  # in memory, so that one that is shown can be saved at once
@@ -113,9 +120,25 @@ def _describe_input(each: RunInput, name: str) -> dict[str, Any]:
         "name": name,
         "task": task,
         "reads_file": task in PATH_TASKS,
-        "example": None if inspected is None else {"description": inspected.description, "text": inspected.text},
+        "example": None if inspected is None else _describe_example(inspected, task),
         "text": each.text,
         "problem": each.problem,
+    }
+
+
+def _describe_example(inspected: InspectedInput, task: str) -> dict[str, Any]:
+    """Returns what is shown: its text with the tokens that the model reads, or its image."""
+    image = None
+    if inspected.image is not None:
+        file = io.BytesIO()
+        Image.fromarray(shrink_image(inspected.image, MAX_IMAGE_SIDE)).save(file, "PNG")
+        image = f"data:image/png;base64,{b64encode(file.getvalue()).decode('ascii')}"
+    has_tokens = task not in PATH_TASKS and len(inspected.tokens) <= MAX_TOKENS
+    return {
+        "description": inspected.description,
+        "text": inspected.text,
+        "tokens": [make_printable(token) for token in inspected.tokens] if has_tokens else None,
+        "image": image,
     }
 
 

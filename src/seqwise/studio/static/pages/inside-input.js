@@ -1,6 +1,7 @@
 // What the page looks at: one or two runs, and what they read.
 import { make, makeButton, makeId } from "../../../page/components/elements.js";
 import { shorten } from "../../../page/components/numbers.js";
+import { drawTokenText } from "../../../page/components/tokens.js";
 import { debounce } from "./inside-options.js";
 
 const FILE_TASKS = { caption: ["image", "image/png,image/jpeg,image/webp,image/bmp,image/gif"], forecast: ["CSV file", ".csv,.tsv"] };
@@ -26,7 +27,7 @@ function makeRunSelect(label, runs, selected, onSelect, empty = null) {
 
 // `input` is { ids, text, upload, about }, whose text and upload are changed in place; `onRuns(ids)` chooses other runs,
 // `onText` is called when what they read has changed.
-export function createInput(studio, input, { onRuns, onText }) {
+export function createInput(studio, input, pins, { onRuns, onText }) {
   const runs = listRuns(studio.rows, input.ids), [first, second] = input.ids, task = studio.rows.get(first).task;
   const near = [...runs.filter((row) => row.task === task), ...runs.filter((row) => row.task !== task)].filter(({ id }) => id !== first);
   const shown = make("div", { class: "inside-shown", role: "status" });
@@ -62,17 +63,22 @@ export function createInput(studio, input, { onRuns, onText }) {
     return { element: zone, clear: () => { chooser.value = ""; name.textContent = ""; input.upload = null; onText(); } };
   }
 
-  // Names what is shown: the example, or the problem with it.
+  // Names what is shown: the example or the text, token by token, or the problem with it.
   function showAbout(about) {
-    const isOwn = input.text || input.upload, [{ example }] = about.runs;
-    const other = about.runs[1]?.example, isSame = !other || other.text === example?.text;
-    const list = isSame ? about.runs.slice(0, 1) : about.runs;
+    const isOwn = Boolean(input.text || input.upload), [{ example, reads_file: readsFile }] = about.runs;
+    const isSame = about.runs.every((run) => run.example?.text === example?.text), listed = isSame ? about.runs.slice(0, 1) : about.runs;
     shown.replaceChildren(...about.runs.filter(({ problem }) => problem).map(({ name, problem }) => make("div", {}, make("b", {}, name), studio.makeError(problem))),
-      ...isOwn ? [] : list.filter((run) => run.example).map((run) => make("p", {}, isSame ? null : make("b", {}, run.name + ": "),
-        make("span", { class: "hint" }, `Shown: ${run.example.description}.`), " ", run.reads_file ? null : make("bdi", { class: "inside-example" }, shorten(run.example.text.replace(/\s+/g, " "), MAX_SHOWN)))),
+      ...listed.filter((run) => run.example).map((run) => showExample(run, isOwn, !isSame)),
       make("p", { class: "row" },
-        !isOwn && text && example && !about.runs[0].reads_file && makeButton("Edit this text", () => text.set(example.text), { class: "small" }),
+        !isOwn && text && example && !readsFile && makeButton("Edit this text", () => text.set(example.text), { class: "small" }),
         isOwn && makeButton("Show a validation example", () => { if (input.upload) file.clear(); if (input.text) text.set(""); }, { class: "small" })));
+  }
+  function showExample({ name, example, reads_file: readsFile }, isOwn, isNamed) {
+    const about = make("p", { class: "hint" }, isNamed && make("b", {}, name + ": "), isOwn ? "" : `Shown: ${example.description}.`);
+    if (example.image) return make("div", { class: "row" }, make("img", { class: "inside-image", src: example.image, alt: "the image that is described" }), about);
+    if (readsFile) return about;
+    const figure = { title: "Text", tokens: example.tokens ?? [], values: (example.tokens ?? []).map(() => null), scale: "sequential", value_label: "" };
+    return make("div", {}, about, example.tokens ? drawTokenText(figure, { scales: studio.scales, pins }) : make("bdi", { class: "inside-example" }, shorten(example.text.replace(/\s+/g, " "), MAX_SHOWN)));
   }
 
   const element = make("section", { class: "inside-input card", "aria-label": "Runs and text" },

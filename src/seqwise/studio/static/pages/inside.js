@@ -128,7 +128,7 @@ function createPage(element, studio, input, wanted) {
     change();
   }
 
-  const fields = createInput(studio, input, { onRuns: (ids) => studio.go("inside", makeParameters(ids)), onText: () => { keep(); refresh(); } });
+  const fields = createInput(studio, input, pins, { onRuns: (ids) => studio.go("inside", makeParameters(ids)), onText: () => { keep(); refresh(); } });
   const notice = make("p", { class: "inside-notice row", role: "status", hidden: true }, "The run is being trained, and has changed.",
     makeButton("Show it again", () => { notice.hidden = true; refresh(); }, { class: "small" }));
   const onKey = (event) => { if (event.key === "Escape") pins.clear(); };
