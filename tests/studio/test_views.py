@@ -237,10 +237,10 @@ def test_a_text_is_never_read_as_the_path_of_a_file(worker, get_run, tmp_path):
     assert result["figures"]
 
 
-def test_a_text_without_words_of_the_model_is_a_problem_of_the_input(worker, get_run):
+def test_a_text_that_the_run_cannot_read_is_a_problem_of_the_input(worker, get_run):
     description = describe(worker, get_run("masked", "transformer"), text="no mark in this text")
     problem = description["runs"][0]["problem"]
-    assert problem is None or problem["problem"]
+    assert "[MASK]" in f"{problem['problem']} {problem['fix']}"
     assert get_description(description, "training")["reasons"] == [None]
 
 

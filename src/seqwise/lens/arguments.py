@@ -121,7 +121,7 @@ def list_options(view: str) -> tuple[Option, ...]:
 def _describe_option(name: str, annotation: Any, default: Any, text: str) -> Option:
     members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     choices = CHOICES.get(name, next((get_args(each) for each in members if get_origin(each) is Literal), ()))
-    kind = "text" if str in members else next((_KINDS[each] for each in members if each in _KINDS), "text")
+    kind: Kind = "text" if str in members else next((_KINDS[each] for each in members if each in _KINDS), "text")
     return Option(name, "choice" if choices else kind, default, tuple(choices), MINIMUMS.get(name), text)
 
 

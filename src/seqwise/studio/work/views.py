@@ -70,8 +70,8 @@ def describe_views(context: Context, runs: list[str], text: str | None, upload: 
     progress = limit_reports(context)
     inputs: list[RunInput] = []
     for model in models:
-        given = _choose_given(model, text, upload)
-        inputs.append(_open_input(model, given, inputs[0] if inputs else None, progress))
+        source = _choose_user_input(model, text, upload)
+        inputs.append(_open_input(model, source, inputs[0] if inputs else None, progress))
     names = name_runs(models)
     return {
         "runs": [_describe_input(each, name) for each, name in zip(inputs, names)],
@@ -79,22 +79,22 @@ def describe_views(context: Context, runs: list[str], text: str | None, upload: 
     }
 
 
-def _choose_given(trained: TrainedModel, text: str | None, upload: str | None) -> str | None:
+def _choose_user_input(trained: TrainedModel, text: str | None, upload: str | None) -> str | None:
     """Returns what the user gives a run. A text never becomes the path of a file: only uploads are read."""
     return upload if trained.settings.task in PATH_TASKS else text
 
 
 def _open_input(
-    trained: TrainedModel, given: str | None, first: RunInput | None, progress: ProgressCallback
+    trained: TrainedModel, source: str | None, first: RunInput | None, progress: ProgressCallback
 ) -> RunInput:
     """Returns a run with the given input, else with the example of the first run if it can read that, else its own."""
     try:
-        if given is None and first is not None and (shared := _get_shared_text(trained, first)) is not None:
+        if source is None and first is not None and (shared := _get_shared_text(trained, first)) is not None:
             try:
                 return RunInput(trained, open_subject(trained, shared), shared)
             except UsageError:
                 pass  # it is longer than the model reads at once
-        subject = open_subject_or_model(trained, given, progress)
+        subject = open_subject_or_model(trained, source, progress)
     except RunError as error:
         return RunInput(trained, None, None, describe_error(error))
     except (UsageError, DataError) as error:  # of the text
@@ -109,12 +109,12 @@ def _open_input(
 def _get_shared_text(trained: TrainedModel, first: RunInput) -> str | None:
     task = trained.settings.task
     is_shared = task in TASKS_WITH_SHARED_TEXT and task == first.trained.settings.task
-    inspected = first.subject and first.subject.inspected
+    inspected = None if first.subject is None else first.subject.inspected
     return inspected.text if is_shared and inspected is not None else None
 
 
 def _describe_input(each: RunInput, name: str) -> dict[str, Any]:
-    inspected = each.subject and each.subject.inspected
+    inspected = None if each.subject is None else each.subject.inspected
     task = str(each.trained.settings.task)
     return {
         "name": name,
@@ -237,9 +237,9 @@ def _compute(
             return known_view
     arguments: list[Any] = [models if signature.takes_runs else models[0]]
     if signature.takes_text:
-        given = _choose_given(models[0], text, upload)
+        source = _choose_user_input(models[0], text, upload)
         is_ignored = models[0].settings.task in PATH_TASKS and view in SAMPLED  # a path is no word
-        arguments.append(None if is_ignored else _prepare_text(signature, given))
+        arguments.append(None if is_ignored else _prepare_text(signature, source))
     if "progress" in signature.options:
         values["progress"] = limit_reports(context)  # type: ignore[assignment]
     result = get_view(view)(*arguments, **values)
@@ -263,8 +263,8 @@ def _format_command(
     file_name: str = "",
 ) -> str:
     signature = Signature.of(view)
-    given = text if upload is None or view in SAMPLED else file_name or "FILE"
-    texts = given.splitlines() if given is not None and signature.takes_texts else [] if given is None else [given]
+    source = text if upload is None or view in SAMPLED else file_name or "FILE"
+    texts = source.splitlines() if source is not None and signature.takes_texts else [] if source is None else [source]
     return build_command([_shorten(run) for run in runs], texts if signature.takes_text else [], view, options)
 
 

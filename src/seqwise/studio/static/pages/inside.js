@@ -89,7 +89,7 @@ function createPage(element, studio, input, wanted) {
     const isOpen = list.querySelector("details")?.open ?? innerWidth > WIDE;
     list.replaceChildren(make("ul", {}, ...suitable.map(makeEntry)),
       others.length && make("details", { class: "inside-missing", open: isOpen }, make("summary", {}, runs.length > 1 ? "Not for these runs" : "Not for this run"),
-        make("ul", {}, ...others.map(({ name, reasons }) => make("li", { "data-view": name, "aria-disabled": "true" },
+        make("ul", {}, ...others.map(({ name, reasons }) => make("li", { "data-view": name },
           make("b", {}, nameView(name)), ...[...new Set(reasons)].map((reason) => make("span", {}, reason)))))));
     if (focused) list.querySelector(`[data-key="${focused}"]`)?.focus();
   }
