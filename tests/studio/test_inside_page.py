@@ -46,6 +46,8 @@ def test_a_token_that_is_selected_in_one_view_is_selected_in_all(open_tab):
     assert "cat (unk) [1]" in tab.locator(".pin-bar").inner_text()
     heatmap = tab.locator(".inside-view[data-view=gates] .heatmap").first
     heatmap.locator(".pinned text", has_text="cat").wait_for()
+    bars = tab.locator(".inside-view[data-view=attribution] [data-chart=bars] .pinned-row")
+    assert bars.count() == 1, "in a list, the token is named with its position"
     assert tab.locator(".inside-shown .token.is-pinned").all_text_contents() == ["cat (unk)"]
     tab.locator(".inside-list li[data-view=units] .inside-add").click()
     wait_for_view(tab, "units")

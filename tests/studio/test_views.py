@@ -204,7 +204,7 @@ def test_two_runs_read_the_same_example(worker, get_run):
     first, second = description["runs"]
     assert (first["name"], second["name"]) == ("lstm", "gru")
     assert first["text"] is None
-    assert second["text"] == first["example"]["text"]
+    assert second["text"] == first["example_text"] == first["example"]["text"]
     combined = {view["name"] for view in description["views"] if view["is_combined"]}
     assert combined == {"cost", "gradients", "health", "horizon", "training"}
     result = views.compute_view(worker, runs=[*runs], view="gradients", **NO_INPUT)
@@ -218,6 +218,14 @@ def test_runs_of_different_tasks_are_combined_only_where_no_text_is_read(worker,
     description = describe(worker, get_run("language", "lstm"), get_run("caption", "lstm"))
     assert {view["name"] for view in description["views"] if view["is_combined"]} == {"cost", "health", "training"}
     assert get_description(description, "neighbours")["reads"] == "nothing", "one of them reads images"
+
+
+def test_what_is_shown_has_its_tokens_or_its_image(worker, get_run):
+    (run,) = describe(worker, get_run("language", "lstm"), text=TEXT)["runs"]
+    assert [token.removesuffix(" (unk)") for token in run["example"]["tokens"]] == TEXT.split()
+    (run,) = describe(worker, get_run("caption", "lstm"))["runs"]
+    assert run["example"]["tokens"] is None
+    assert run["example"]["image"].startswith("data:image/png;base64,")
 
 
 def test_a_view_of_one_run_refuses_two(worker, get_run):

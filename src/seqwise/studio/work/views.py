@@ -122,6 +122,7 @@ def _describe_input(each: RunInput, name: str) -> dict[str, Any]:
         "reads_file": task in PATH_TASKS,
         "example": None if inspected is None else _describe_example(inspected, task),
         "text": each.text,
+        "example_text": inspected.text if inspected is not None and task in TASKS_WITH_SHARED_TEXT else None,
         "problem": each.problem,
     }
 

@@ -11,12 +11,14 @@ const FORMATS = [["html", "Page"], ["png", "PNG"], ["svg", "SVG"], ["json", "JSO
 export const nameView = (name) => name[0].toUpperCase() + name.slice(1);
 
 // What to compute: one request for all runs of a view that compares them, otherwise one for each run that it applies to.
-function listRequests(view, values, { ids, text, upload, about }) {
+// A run that is being trained would choose another example with other weights, so it is sent the one that is shown.
+function listRequests(view, values, { ids, text, upload, about }, rows) {
   const { text: words = null, ...options } = values, input = view.reads === "input";
   const makeRequest = (runs, shared) => ({ view: view.name, runs, options, text: input ? text || shared : view.reads === "sample" ? words : null,
     ...input && upload ? { upload: upload.id, file_name: upload.name } : {} });
-  if (view.is_combined) return [makeRequest(ids, null)];
-  return ids.flatMap((id, at) => view.reasons[at] === null ? [makeRequest([id], about.runs[at].text)] : []);
+  const getShared = (id, at) => about.runs[at].text ?? (rows.get(id)?.state === "running" ? about.runs[at].example_text : null);
+  if (view.is_combined) return [makeRequest(ids, getShared(ids[0], 0))];
+  return ids.flatMap((id, at) => view.reasons[at] === null ? [makeRequest([id], getShared(id, at))] : []);
 }
 
 // `page` has studio, pins, queue, getInput() and getText(). `onChange` is called when an option changes, `onClose` by the button.
@@ -29,7 +31,7 @@ export function createView(view, values, page, { onChange, onClose }) {
   async function refresh() {
     controller?.abort();
     const own = controller = new AbortController(), input = page.getInput();
-    const requests = listRequests(view, values, input);
+    const requests = listRequests(view, values, input, studio.rows);
     const columns = requests.map((request, at) => makeColumn(request, requests.length > 1 ? input.about.runs[input.ids.indexOf(request.runs[0])].name : null, content.children[at]));
     content.replaceChildren(...columns.map(({ element }) => element));
     content.classList.toggle("has-two", columns.length > 1);

@@ -28,7 +28,10 @@ export async function show(element, parameters, studio) {
     return {};
   }
   const input = { ids: known.length ? known.slice(0, 2) : [newest.id], text: parameters.get("text") ?? "", upload: null, about: null };
-  return createPage(element, studio, input, parameters.getAll("view").map(readView));
+  const page = createPage(element, studio, input, parameters.getAll("view").map(readView));
+  const unknown = parameters.getAll("id").filter((id) => !known.includes(id));
+  if (unknown.length) studio.showError({ problem: `There is no run ${unknown.join(", ")}.`, fix: "It may have been moved or deleted." });
+  return page;
 }
 
 function createPage(element, studio, input, wanted) {
