@@ -23,6 +23,7 @@ BUILTIN_TASKS = {
     "caption": "Caption",
     "forecast": "Forecast",
 }  # name → class in `seqwise.tasks.NAME.task`
+PATH_TASKS = ("caption", "forecast")  # whose inputs are paths of images and tables
 TASK_FILES = "SEQWISE_TASKS"  # environment variable; see user_files.py
 
 _registered: dict[str, Any] = {}

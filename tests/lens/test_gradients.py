@@ -191,3 +191,13 @@ def test_an_example_that_is_truncated_is_not_shared(small_run, monkeypatch):
     first = replace(choose_example(runs[0]), text="word " * 10_000)  # only its beginning is read
     monkeypatch.setitem(subject_module._chosen_examples, runs[0], first)
     assert open_subjects(runs)[1].inspected.text == choose_example(runs[1]).text
+
+
+def test_the_last_layer_with_a_jacobian_is_chosen(small_run):
+    """The decoder of a translator runs step by step, so the last layer of its encoder is shown."""
+    trained = small_run("translate", "lstm")
+    view = gradients(trained)
+    (values,) = view.data.values()
+    assert values["layer"].startswith("encoder")
+    with pytest.raises(UsageError, match="step by step"):
+        gradients(trained, layer="decoder, layer 1")

@@ -11,11 +11,13 @@ from seqwise.lens.sense_choice import (
     MAX_SENTENCES,
     choose_from_both_groups,
     choose_separated,
+    compute_word_vectors,
     list_lowercase_words,
     measure_separation,
 )
 from seqwise.lens.sense_figures import describe_choice
 from seqwise.lens.senses import compare_layers, compute_mean_cosine, name_senses, senses
+from seqwise.lens.subject import open_subject
 
 RIVER, MONEY = "the old model reads", "a small model writes"
 
@@ -140,6 +142,15 @@ def test_without_sentences_validation_examples_that_share_a_word_are_compared(sm
     assert all(view.data["word"] in text for text in view.data["texts"])
     assert any("No sentences were given" in sentence for sentence in view.summary)
     assert view.data["choice"]["candidates"] > 1
+
+
+def test_words_of_a_tagger_are_those_of_its_vocabulary(small_run):
+    trained = small_run("tag", "lstm")
+    known = next(word for word in open_subject(trained).tokens if word.isalpha())
+    sentences = {word: [f"{word} one", f"two {word}", f"a {word} b"] for word in (known, "unheardof")}
+    vectors = compute_word_vectors(trained, sentences)
+    assert [*vectors] == [known]
+    assert vectors[known].shape[0] == 3
 
 
 def test_the_separation_is_the_share_of_the_variance_between_the_two_sides():

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -17,10 +15,18 @@ from seqwise.cli import console
 from seqwise.cli.inputs import get_piped_input, read_lines, read_text
 from seqwise.cli.models import is_run, load_model
 from seqwise.cli.options import UNSET, list_typed, parse
-from seqwise.cli.predict import PATH_TASKS
 from seqwise.config import Device
-from seqwise.errors import DataError, UsageError
+from seqwise.errors import UsageError
 from seqwise.lens import VIEWS
+from seqwise.lens.arguments import (
+    NUMBERED,
+    Signature,
+    build_command,
+    convert_number,
+    explain_inapplicable,
+    get_view,
+)
+from seqwise.task_registry import PATH_TASKS
 
 if TYPE_CHECKING:
     from seqwise.lens.subject import Subject
@@ -30,7 +36,6 @@ if TYPE_CHECKING:
 PIPE = "seqwise inspect RUN -"
 MAX_TERMINAL_FIGURES = 3
 COMMON = ("view", "figure", "out", "device", "json", "debug")  # options of every view
-NUMBERED = ("layer", "query", "key", "answer")  # options that take a number or a name
 EXAMPLES = """seqwise inspect runs/book
 seqwise inspect runs/book 'It was a dark night' --view gates --layer 1
 seqwise inspect runs/lstm runs/gru --view gradients --out gradients.html"""
@@ -137,7 +142,7 @@ def main(argv: Sequence[str]) -> int:
     if signature.takes_text:
         inputs.append(_read_texts(runs[0], texts) if signature.takes_texts else _read_text(runs[0], texts))
     values = {name: getattr(args, name) for name in typed}
-    values |= {name: int(values[name]) for name in NUMBERED if str(values.get(name)).isdecimal()}
+    values |= {name: convert_number(values[name]) for name in NUMBERED if values.get(name) is not None}
     with ProgressBar(f"computing {args.view}") as bar:
         if "progress" in signature.options:
             values["progress"] = bar
@@ -164,30 +169,6 @@ def _print_view(view: View) -> None:
         others = enumerate(view.figures[MAX_TERMINAL_FIGURES:], start=MAX_TERMINAL_FIGURES + 1)
         names = "; ".join(f"{number} {figure.title}" for number, figure in others)
         console.write(f"\nMore figures, by --figure N or all of them by --out FILE.html: {names}.")
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What a view reads: one run or several, no text, one or several; and its options."""
-
-    takes_runs: bool
-    takes_text: bool
-    takes_texts: bool
-    options: tuple[str, ...]
-    names: tuple[str, ...]  # of all parameters
-
-    @classmethod
-    def of(cls, view: str) -> Signature:
-        """Returns the signature of a view: its arguments are `model` or `models`, then `text`, `texts` or nothing."""
-        parameters = inspect.signature(get_view(view)).parameters.values()
-        options = tuple(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
-        first, *rest = (each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD)
-        return cls(first == "models", bool(rest), rest == ["texts"], options, tuple(each.name for each in parameters))
-
-
-def get_view(name: str) -> Callable[..., View]:
-    """Returns the function of a view."""
-    return getattr(import_module(VIEWS[name][0]), name)
 
 
 def _check_arguments(args: Inspect, folders: Sequence[str], texts: Sequence[str], typed: Sequence[str]) -> None:
@@ -269,8 +250,10 @@ def _name_example(runs: Sequence[TrainedModel]) -> None:
 
 def _list_views(runs: Sequence[TrainedModel], folders: Sequence[str], texts: Sequence[str], as_json: bool) -> int:
     """Prints the views that apply to runs with their commands, and those that do not with the reason."""
+    from seqwise.lens.subject import open_subject_or_model
+
     read = _read_texts(runs[0], texts)
-    subjects = [_open_subject(trained, read[0] if read else None) for trained in runs]
+    subjects = [open_subject_or_model(trained, read[0] if read else None) for trained in runs]
     rows = [_describe_view(name, subjects, folders, texts) for name in VIEWS]
     if as_json:
         console.print_json(rows)
@@ -293,17 +276,15 @@ def _describe_view(
     name: str, subjects: Sequence[Subject], folders: Sequence[str], texts: Sequence[str]
 ) -> dict[str, Any]:
     """Returns a view with the command for the runs that it applies to, or with the reason why it applies to none."""
-    module, description = VIEWS[name]
     signature = Signature.of(name)
-    reasons = [import_module(module).explain_inapplicable(subject) for subject in subjects]
+    reasons = [explain_inapplicable(name, subject) for subject in subjects]
     suitable = [folder for folder, reason in zip(folders, reasons) if reason is None]
     suitable = suitable if signature.takes_runs else suitable[:1]
     # The text, if one text is enough for the view: not if it reads several, or the data of the run.
     takes_one_text = signature.takes_text and not {"texts", "data"} & {*signature.names}
-    words = [*suitable, *(texts[:1] if takes_one_text else ())]
-    command = shlex.join(["seqwise", "inspect", *words, "--view", name]) if suitable else None
+    command = build_command(suitable, texts[:1] if takes_one_text else (), name, {}) if suitable else None
     reason = None if suitable else reasons[0]
-    return {"view": name, "description": description, "runs": suitable, "command": command, "reason": reason}
+    return {"view": name, "description": VIEWS[name][1], "runs": suitable, "command": command, "reason": reason}
 
 
 def _print_commands(heading: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -313,15 +294,3 @@ def _print_commands(heading: str, rows: Sequence[dict[str, Any]]) -> None:
     for row in rows:
         console.write(f"{row['view']}: {row['description']}")
         console.write(f"  {row['command']}")
-
-
-def _open_subject(trained: TrainedModel, text: str | None) -> Subject:
-    """Returns the run with its input, or without one if the data of the run cannot be read."""
-    from seqwise.lens.subject import Subject, name_run, open_subject
-
-    try:
-        return open_subject(trained, text)
-    except DataError:
-        if text is not None:
-            raise
-        return Subject(name_run(trained), trained.model, lambda: None, (), trained=trained)

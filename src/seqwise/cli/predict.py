@@ -20,6 +20,7 @@ from seqwise.cli.options import UNSET, list_typed, parse
 from seqwise.config import Device
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import UsageError, pluralize
+from seqwise.task_registry import PATH_TASKS
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import InferenceOptions, Prediction
@@ -47,7 +48,6 @@ DECODING_OPTION_TASKS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("beam", "length_penalty", "coverage_penalty", "min_length", "no_repeat_ngram"), _SEQUENCE_TASKS),
     "target": ("translate",),
 }
-PATH_TASKS = ("caption", "forecast")  # whose inputs are paths of images and tables
 OPTION_TASKS = DECODING_OPTION_TASKS | {
     **dict.fromkeys(("n_best", "start"), _SEQUENCE_TASKS),
     **dict.fromkeys(

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from seqwise.callbacks import ProgressCallback, no_progress, report_part
 from seqwise.errors import UsageError
-from seqwise.lens.jacobians import GradientFlow, measure_flow, record_trajectory
+from seqwise.lens.jacobians import GradientFlow, Trajectory, measure_flow, record_trajectory
 from seqwise.lens.recurrent import RecurrentLayer, choose_layers, list_layers
 from seqwise.lens.subject import CHOOSING_SHARE, Subject, open_subjects
 from seqwise.lens.view import View
@@ -34,7 +35,8 @@ def gradients(
 ) -> View:
     """Returns the norm of ∂h_T/∂h_k over k, and the Jacobians of single steps along the text.
 
-    models: a trained model, or several; of each the last recurrent layer unless `layer` is set
+    models: a trained model, or several
+    layer: number from 1, label or dotted path; of each model the last one that has a one-step Jacobian unless set
 
     `data`: per model `layer`, `tokens`, `norms` (tokens,), `direct` (tokens,) of an LSTM, `singular` and `radius`
     (tokens,) of each step's Jacobian, `exponents` (Lyapunov, nats per token) and `half_life` (tokens).
@@ -45,8 +47,7 @@ def gradients(
     data: dict[str, dict[str, Any]] = {}
     for index, subject in enumerate(subjects):
         layers = choose_layers(subject, layer)
-        chosen: RecurrentLayer = layers[-1]
-        trajectory = record_trajectory(subject, chosen)
+        chosen, trajectory = record_last(subject, layers)
         if trajectory.num_steps < 2:
             raise UsageError(
                 f"gradients through time need at least 2 {subject.position_plural}; received 1.",
@@ -62,8 +63,9 @@ def gradients(
         )
         summary.append(describe(subject, chosen, largest, half_life))
         if len(layers) > 1:
+            other = layers.index(chosen) - 1 if chosen is not layers[0] else 1
             summary.append(
-                f"{name} has {len(layers)} recurrent layers; --layer {len(layers) - 1} shows {layers[-2].label}."
+                f"{name} has {len(layers)} recurrent layers; --layer {other + 1} shows {layers[other].label}."
             )
         data[name] = {
             "layer": chosen.label,
@@ -79,6 +81,14 @@ def gradients(
     tokens = next(iter(data.values()))["tokens"] if len(subjects) == 1 else ()
     figures = draw_figures(subjects[0], lines, steps, rows, tokens)
     return View("gradients", "Gradients through time", tuple(summary), figures, data)
+
+
+def record_last(subject: Subject, layers: Sequence[RecurrentLayer]) -> tuple[RecurrentLayer, Trajectory]:
+    """Returns the last layer whose steps can be computed by themselves: those of some decoders cannot."""
+    for layer in reversed(layers):
+        with suppress(UsageError):
+            return layer, record_trajectory(subject, layer)
+    return layers[-1], record_trajectory(subject, layers[-1])  # raises an error that says why
 
 
 def draw_figures(

@@ -19,6 +19,8 @@ from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.errors import UsageError
 from seqwise.lens.occurrences import FUNCTION_WORDS, find_occurrences, find_tokens, normalize_rows, split_words
 from seqwise.lens.subject import inspect_split
+from seqwise.tasks.contextual import TextTokens
+from seqwise.tasks.tag.model import TagVocabulary
 from seqwise.training.api import TrainedModel
 
 NUM_EXAMPLES = 200  # validation examples in which a word is chosen
@@ -104,11 +106,19 @@ def compute_word_vectors(trained: TrainedModel, sentences: Mapping[str, Sequence
         ]
         first = {each.sentence: each for each in reversed(occurrences)}
         masks = [find_tokens(tokens[text], first[index]) for index, text in enumerate(own)]
-        ids = {tuple(tokens[text].ids[mask].tolist()) for text, mask in zip(own, masks)}
+        ids = {read_ids(trained, tokens[text], mask) for text, mask in zip(own, masks)}
         if len(ids) == 1 and unknown not in next(iter(ids)):
             rows = [matrices[text][mask].mean(axis=0) for text, mask in zip(own, masks)]
             vectors[word] = normalize_rows(np.stack(rows))
     return vectors
+
+
+def read_ids(trained: TrainedModel, tokens: TextTokens, mask: np.ndarray) -> tuple[int, ...]:
+    """Returns the ids of some tokens of a text; those of a tagger, which reads words, are the ids of the words."""
+    if len(tokens.ids):
+        return tuple(tokens.ids[mask].tolist())
+    vocabulary = TagVocabulary.from_preprocessor(trained.run.preprocessor)
+    return tuple(vocabulary.get_word_id(token) for token, inside in zip(tokens.tokens, mask) if inside)
 
 
 def choose_separated(vectors: Mapping[str, np.ndarray]) -> tuple[str, bool]:

@@ -127,6 +127,16 @@ def open_subject(
     return Subject(type(model).__name__, model, lambda: call(*arguments), tokens)
 
 
+def open_subject_or_model(trained: TrainedModel, text: str | None, progress: ProgressCallback = no_progress) -> Subject:
+    """Returns a run with its input, or without one if no text is given and the data of the run cannot be read."""
+    try:
+        return open_subject(trained, text, progress)
+    except DataError:
+        if text is not None:
+            raise
+        return Subject(name_run(trained), trained.model, lambda: None, (), trained=trained)
+
+
 def build_subject(model: TrainedModel, inspected: InspectedInput) -> Subject:
     """Returns a trained model with one of its inputs."""
     module: nn.Module = model.model

@@ -33,6 +33,7 @@ class Worker:
         self._mutex = asyncio.Lock()
         self._number = 0
         self._num_waiting = 0
+        self._cancelling: asyncio.Task[None] | None = None  # ends the computation that was cancelled last
 
     async def call(self, function: Function, arguments: dict[str, Any]) -> AsyncGenerator[Event]:
         """Yields the events of a computation; the last one has a `result` or an `error`.
@@ -44,6 +45,8 @@ class Worker:
         self._num_waiting += 1
         try:
             async with self._mutex:
+                if self._cancelling is not None:
+                    await asyncio.shield(self._cancelling)
                 self._number += 1
                 is_done = False
                 try:
@@ -54,8 +57,8 @@ class Worker:
                 except TimeoutError:
                     yield _build_error(f"the computation took longer than {function.max_seconds:.0f} seconds.")
                 finally:
-                    if not is_done:
-                        await asyncio.shield(self._cancel())
+                    if not is_done:  # a caller that is cancelled itself cannot wait for this, the next call does
+                        self._cancelling = asyncio.create_task(self._cancel(self._number))
         finally:
             self._num_waiting -= 1
 
@@ -89,17 +92,17 @@ class Worker:
             )
         return self._process
 
-    async def _cancel(self) -> None:
-        """Asks the process to stop the present computation, and kills it if it does not."""
+    async def _cancel(self, number: int) -> None:
+        """Asks the process to stop a computation, and kills it if it does not."""
         process = self._process
         if process is None or process.returncode is not None or process.stdin is None or process.stdout is None:
             return
         with suppress(OSError, TimeoutError, ValueError):
-            process.stdin.write(json.dumps({"cancel": self._number}).encode() + b"\n")
+            process.stdin.write(json.dumps({"cancel": number}).encode() + b"\n")
             async with asyncio.timeout(CANCEL_SECONDS):
                 while line := await process.stdout.readline():
                     event = json.loads(line)
-                    if event["id"] == self._number and ("result" in event or "error" in event):
+                    if event["id"] == number and ("result" in event or "error" in event):
                         return
         await self._kill()
 

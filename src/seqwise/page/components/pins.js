@@ -3,6 +3,7 @@
 // An axis is a list of names, such as the tokens of a text. Two axes with the same names are the same axis, so that the
 // third "the" of a text is the third in every figure. A name that occurs once in each of two different axes is also the
 // same item, such as a unit in two lists of units. A bare number is called after its label: "12" of "unit" is "unit 12".
+// "cat [3]" in a list is the token "cat" at position 3 of a text.
 import { make, makeButton } from "./elements.js";
 import { showToken } from "./numbers.js";
 
@@ -21,6 +22,9 @@ export const makeItem = (axis, index) => ({ axis, index, key: axis.keys[index] }
 // The position of an item on an axis, or −1.
 function findItem(item, axis) {
   if (item.axis.identity === axis.identity) return item.index;
+  const [, name, position] = /^(.*) \[(\d+)\]$/s.exec(item.key) ?? [], listed = axis.positions.get(`${showToken(item.key)} [${item.index}]`);
+  if (listed >= 0) return listed;
+  if (position < axis.names.length && showToken(axis.names[position]) === name) return Number(position);
   return item.axis.positions.get(item.key) >= 0 ? axis.positions.get(item.key) ?? -1 : -1;
 }
 

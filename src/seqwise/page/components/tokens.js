@@ -1,4 +1,4 @@
-// A running text whose tokens are coloured by a value. Negative values are also underlined with dots.
+// A running text whose tokens are coloured by a value, if they have one. Negative values are also underlined with dots.
 import { createColours, followTheme, makeColourBar } from "./colours.js";
 import { make } from "./elements.js";
 import { explore } from "./explore.js";
@@ -6,9 +6,10 @@ import { clamp, createFormat, formatPlural, isNumber, showToken } from "./number
 import { makeAxis, makeItem, nameItem } from "./pins.js";
 import { findExtent } from "./scales.js";
 
-// Words are separated by spaces; tokens that contain their own white space are joined as they are.
+// Words are separated by spaces; tokens that contain their own white space are joined as they are. The mark of a word that
+// is outside the vocabulary is no white space of its own.
 function makeTexts(tokens) {
-  const hasSpaces = tokens.some((token) => /\s/.test(token));
+  const hasSpaces = tokens.some((token) => /\s/.test(token.replace(/ \(unk\)$/, "")));
   return tokens.map((token, at) => hasSpaces || at === 0 || token.startsWith("##") ? token : [" ", token]);
 }
 
@@ -21,7 +22,7 @@ export function drawTokenText(figure, { scales, pins }) {
     class: ["token", figure.values[i] < 0 && "negative", figure.selected?.includes(i) && "selected"].filter(Boolean).join(" ") }));
   const texts = makeTexts(figure.tokens), format = createFormat(figure.values);
   const plot = make("div", { class: "plot token-text", "data-chart": "tokens", "aria-roledescription": "text with values", dir: "auto",
-    "aria-label": `${figure.title}: ${figure.value_label} of ${formatPlural(figure.tokens.length, "token")}` });
+    "aria-label": `${figure.title}: ${hasValues ? figure.value_label + " of " : ""}${formatPlural(figure.tokens.length, "token")}` });
   const line = make("p", {});
   texts.forEach((text, i) => {
     if (Array.isArray(text)) line.append(text[0]);
@@ -44,7 +45,7 @@ export function drawTokenText(figure, { scales, pins }) {
     },
     describe({ i }) {
       const box = spans[i].getClientRects()[0] ?? spans[i].getBoundingClientRect(), own = plot.getBoundingClientRect();
-      return { value: format(figure.values[i]), title: figure.value_label, rows: [["token", nameItem(axis, i)]], text: figure.details?.[i] ?? "",
+      return { ...hasValues ? { value: format(figure.values[i]), title: figure.value_label } : {}, rows: [["token", nameItem(axis, i)]], text: figure.details?.[i] ?? "",
         at: { x: box.left - own.left + box.width / 2 - 20, y: box.top - own.top, height: box.height - 8 } };
     },
     highlight: (mark) => spans.forEach((span, i) => span.classList.toggle("is-hovered", mark?.i === i)),
@@ -62,6 +63,6 @@ export function drawTokenText(figure, { scales, pins }) {
   paint();
   followTheme(plot, paint);
   pins.follow(plot, () => pins.find(axis), paintPins);
-  return make("div", {}, plot, make("div", { class: "below" }, makeColourBar(colours, figure.value_label, figure.values.some((value) => !isNumber(value))),
+  return make("div", {}, plot, hasValues && make("div", { class: "below" }, makeColourBar(colours, figure.value_label, figure.values.some((value) => !isNumber(value))),
     spans.some((span) => span.classList.contains("negative")) && make("span", { class: "hint" }, "negative values are underlined with dots")));
 }
