@@ -121,11 +121,10 @@ def describe_search(
 ) -> dict[str, Any]:
     """Returns what a search found, best first, the steps of the best, and the tree of all."""
     decoded = DecodingResult(name_run(trained), "", texts[0], trace, options.describe_decoding(), tokenizer)
-    is_tree = options.beam_search.beam > 1
+    is_tree, start = options.beam_search.beam > 1, PieceStream(tokenizer, (), strip_space=False)
     return {
         "hypotheses": [{"text": text, **each.as_dict()} for text, each in zip(texts, hypotheses)],
-        "prefix": [{"token": name} for name in name_tokens(tokenizer, trace.prefix)],
-        "start": decode_text(tokenizer, trace.prefix, trace.end),
+        "prefix": [{"text": start.add(token)} for token in trace.prefix],
         "steps": list_steps(trace, tokenizer),
         "tree": pack_figure(draw_tree(summarize_beam_search(decoded))) if is_tree else None,
     }
