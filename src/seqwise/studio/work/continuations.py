@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqwise.data.shuffle import hash_integers
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
 from seqwise.decoding.trace import NextTokens, trace_decoding
@@ -81,6 +82,7 @@ def continue_text(
     for token in prefix:
         pieces.add(token)
     sampling = SamplingOptions(greedy=greedy, temperature=temperature, top_k=top_k, top_p=top_p)
+    seed = hash_integers(seed, *prefix) % 2**63 if prefix else seed  # else a branch repeats the choices of its parent
     with trace_decoding(NUM_ALTERNATIVES) as trace:
         tokens = generate(model, torch.tensor(ids[None], device=get_device(model)), sampling, seed)
     for _ in islice(tokens, length):

@@ -41,10 +41,12 @@ def choose_example(context: Context, run: str, number: int = 0) -> dict[str, Any
 
 
 def read_corpus(trained: TrainedModel, number: int, length: int) -> list[int]:
-    """Returns the ids of a segment of the validation text; it begins with a line where it can."""
+    """Returns the ids of a segment of the validation text: it begins with a line and has no unknown word if it can."""
+    tokenizer = trained.run.preprocessor.tokenizer
     store, _ = trained.task.open_store(trained.bundle, trained.run.metadata.data, "valid")  # type: ignore[attr-defined]
-    segments = read_segments(store, length, NUM_EXAMPLES, trained.run.preprocessor.tokenizer)
-    return segments[number * STRIDE % len(segments)][1].tolist()
+    segments = [ids.tolist() for _, ids in read_segments(store, length, NUM_EXAMPLES, tokenizer)]
+    known = [ids for ids in segments if tokenizer.unknown not in ids] or segments
+    return known[number * STRIDE % len(known)]
 
 
 def split_prompt(ids: list[int], trained: TrainedModel) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -117,7 +118,8 @@ def draw_forecast(
     name: str, forecast: dict[str, Any], step_name: str, others: dict[str, Sequence[float | None]]
 ) -> LineChart:
     """Returns the history and the forecast; the band lies between the lowest and the highest quantile."""
-    past, times = forecast["history"]["values"], [*forecast["history"]["timestamps"], *forecast["timestamps"]]
+    past = forecast["history"]["values"]
+    names, year = shorten_timestamps([*forecast["history"]["timestamps"], *forecast["timestamps"]])
     start = len(past)
     last = past[-1:] if past and past[-1] is not None else []  # so that the lines meet
     x = np.arange(start - len(last), start + len(forecast["point"]))
@@ -140,11 +142,21 @@ def draw_forecast(
         title=name,
         note=f"The band is between the quantiles {levels[0]} and {levels[-1]}." if len(levels) > 1 else "",
         series=lines,
-        x_label=f"time (step: {step_name})",
+        x_label=f"time{f' in {year}' if year else ''} (step: {step_name})",
         y_label=name,
-        x_names=times,
+        x_names=names,
         references=[Reference(axis="x", value=float(start) - 0.5, label="forecast")],
     )
+
+
+def shorten_timestamps(times: Sequence[str]) -> tuple[list[str], str]:
+    """Returns timestamps without the seconds and the year, if all have the same; and the year, "" if it varies."""
+    if all(re.search(r":\d\d:00$", time) for time in times):
+        times = [time.removesuffix(":00") for time in times]
+    years = {time[:5] for time in times}
+    if len(years) == 1 and re.fullmatch(r"\d{4}-", year := years.pop()):
+        return [time[5:] for time in times], year[:4]
+    return list(times), ""
 
 
 def list_forecast(

@@ -9,6 +9,7 @@ from seqwise.errors import UsageError
 from seqwise.lens.subject import name_run
 from seqwise.studio.worker import Context
 from seqwise.tasks.task import Task
+from seqwise.text.patterns import UNKNOWN
 from seqwise.training.api import TrainedModel
 from seqwise.training.card import get_example_input
 
@@ -62,12 +63,12 @@ def predict(context: Context, run: str, text: str) -> dict[str, Any]:
 
 def warn_about_unknown(words: Iterable[str]) -> list[str]:
     """Returns a warning about words that are outside the vocabulary, if there are any."""
-    distinct = list(dict.fromkeys(words))
+    distinct = [word for word in dict.fromkeys(words) if word != UNKNOWN]  # which some data spells out
     if not distinct:
         return []
     named = ", ".join(f"“{word}”" for word in distinct[:MAX_NAMED_WORDS])
     more = f" and {len(distinct) - MAX_NAMED_WORDS} more" if len(distinct) > MAX_NAMED_WORDS else ""
-    return [f"The vocabulary of the model does not have {named}{more}: it reads them as <unk>."]
+    return [f"The vocabulary of the model does not have {named}{more}: it reads <unk> instead."]
 
 
 def warn_about_length(num_tokens: int, limit: int, unit: str = "tokens") -> list[str]:

@@ -82,7 +82,7 @@ export function create(about, context) {
       context.showProblem(error);
     }
   });
-  const another = makeButton("Another example", () => { image = { number: (image.number ?? 0) + 1 }; use("example"); }, { "data-action": "example" });
+  const another = makeButton("Another example", () => { image = { number: (image.number ?? 0) + 1 }; use("example"); }, { class: "small", "data-action": "example" });
   return {
     input: make("div", {}, make("p", { class: "label" }, "Image"), drop, make("div", { class: "row use-buttons" }, another, makeButton("Stop", session.stop, { class: "use-stop" })), options.element),
     output: make("div", {}, warnings, output, changes.element), start: () => use("example"),

@@ -22,7 +22,7 @@ export function create(about, context) {
       context.showProblem(null);
       try {
         const result = await session.call("explain_label", { run: context.run, text, label: select.value });
-        if (result) reasons.replaceChildren(drawFigure(result.figure, { scales: studio.scales, pins }), ...result.summary.map((each) => make("p", { class: "note" }, each)));
+        if (result) reasons.replaceChildren(drawFigure(result.figure, { scales: studio.scales, pins }), make("p", { class: "note" }, result.summary.join(" ")));
       } catch (error) {
         context.showProblem(error);
       }

@@ -35,8 +35,8 @@ export function create(about, context) {
     const drawing = { scales: studio.scales, pins: context.pins };
     chooser.replaceChildren(...result.names.length > 1 ? [makeSelect("Series", result.names, result.series, (name) => { series = name; use(); }).element] : []);
     warnings.replaceChildren(...[makeWarnings(result.warnings)].filter(Boolean));
-    output.replaceChildren(drawFigure(result.chart, drawing),
-      isEdited && make("p", { class: "hint" }, "The table was edited: “before” is the forecast for the table as it was."), drawFigure(result.table, drawing));
+    const note = make("p", { class: "hint" }, "The table was edited: “before” is the forecast for the table as it was.");
+    output.replaceChildren(drawFigure(result.chart, drawing), ...isEdited ? [note] : [], drawFigure(result.table, drawing));
     drawCharts(output);
   }
   async function read(values) {
@@ -67,7 +67,7 @@ export function create(about, context) {
   return {
     input: make("div", {}, drop, chooser, makeField("Table: edit a value and see what changes", area), description,
       make("div", { class: "row use-buttons" }, makeButton("Forecast", use, { class: "primary", "data-action": "submit" }), makeButton("Stop", session.stop, { class: "use-stop" }),
-        makeButton("Another example", () => { number++; read({ number }); }, { "data-action": "example" }))),
+        makeButton("Another example", () => { number++; read({ number }); }, { class: "small", "data-action": "example" }))),
     output: make("div", { class: "use-forecast" }, warnings, output), start: () => read({ number }),
   };
 }

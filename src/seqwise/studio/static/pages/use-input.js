@@ -35,7 +35,7 @@ export function createTextInput(about, context, { label, submit, hint = "", rows
   const stop = makeButton("Stop", session.stop, { class: "use-stop" });
   const element = make("div", {}, makeField(label, area, hint),
     make("div", { class: "row use-buttons" }, makeButton(submit, () => use("submit"), { class: "primary", "data-action": "submit" }), stop,
-      makeButton("Another example", showExample, { "data-action": "example" })), truth);
+      makeButton("Another example", showExample, { class: "small", "data-action": "example" })), truth);
   return {
     element, area,
     get text() { return area.value; },

@@ -50,11 +50,11 @@ export function create(about, context) {
     if (index < prompt.length) {
       const { text, start, stop, alternatives, probability, rank } = prompt[index], word = input.text.slice(start, stop);
       return makeAlternatives({ title: `“${showToken(text)}” in your text`, token: word, probability, rank, alternatives },
-        { action: "Replace it by", canChoose: ({ token }) => !token.startsWith("<"), onChoose: ({ text: other }) =>
+        { action: "Replace it by", hint: "Click an alternative to put it into your text.", canChoose: ({ token }) => !token.startsWith("<"), onChoose: ({ text: other }) =>
           input.replace(input.text.slice(0, start) + (word.match(/^\s*/)[0] && !/^\s/.test(other) ? " " : "") + other + input.text.slice(stop)) });
     }
     const at = index - prompt.length, step = branches.current.steps[at];
-    return step && makeAlternatives({ ...step, title: `Token ${at + 1}: “${showToken(step.token)}”` }, { action: "Continue with", onChoose: (other) => branch(at, other) });
+    return step && makeAlternatives({ ...step, title: `Token ${at + 1}: “${showToken(step.token)}”` }, { action: "Continue with", hint: "Click an alternative to continue from there.", onChoose: (other) => branch(at, other) });
   }
   function branch(at, alternative) {
     const step = branches.current.steps[at], rank = 1 + step.alternatives.findIndex(({ id }) => id === alternative.id);

@@ -73,7 +73,7 @@ export function makeBar(name, probability, { isChosen = false, onChoose = null, 
 }
 
 // The most probable tokens at a position; `onChoose(alternative)` for those that can be chosen.
-export function makeAlternatives({ title, token, probability, rank, alternatives }, { onChoose = null, canChoose = () => true, action = "" } = {}) {
+export function makeAlternatives({ title, token, probability, rank, alternatives }, { onChoose = null, canChoose = () => true, action = "", hint = "" } = {}) {
   const isIn = alternatives.some((each) => each.token === token);
   const rows = [...alternatives, ...isIn || probability === null ? [] : [{ token, probability, isExtra: true }]];
   return make("div", { class: "use-alternatives" },
@@ -85,5 +85,5 @@ export function makeAlternatives({ title, token, probability, rank, alternatives
       return make("li", {}, makeBar(showToken(each.token), each.probability, { isChosen,
         onChoose: isButton ? () => onChoose(each) : null, label: `${action} ${showToken(each.token)}, ${formatShare(each.probability)}` }));
     })),
-    onChoose && rows.length > 1 && make("p", { class: "hint" }, `Click an alternative: ${action.toLowerCase()} it.`));
+    hint && rows.length > 1 && make("p", { class: "hint use-how" }, hint));
 }

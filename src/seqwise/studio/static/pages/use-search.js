@@ -27,8 +27,8 @@ export function createSearchOptions(about, parameters, onChange) {
 
 // The alternatives of a step; a click forces the output to begin with the words so far and the alternative.
 export const describeStep = (step, at, options) => makeAlternatives(
-  { ...step, title: step.is_end ? "The end" : `Word ${at + 1}: “${showToken(step.token)}”`, alternatives: step.alternatives.map((each) => ({ ...each, token: each.token })) },
-  { action: "Begin with", canChoose: ({ start }) => start !== null, onChoose: ({ start }) => options.force(start) });
+  { ...step, title: step.is_end ? "The end" : `Word ${at + 1}: “${showToken(step.token)}”` },
+  { action: "Begin with", hint: "Click an alternative: the search starts again from the words up to it.", canChoose: ({ start }) => start !== null, onChoose: ({ start }) => options.force(start) });
 
 export function makeHypotheses(hypotheses) {
   if (hypotheses.length < 2) return null;

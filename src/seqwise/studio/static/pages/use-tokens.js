@@ -4,7 +4,7 @@ import { createColours, followTheme, makeColourBar } from "../../../page/compone
 import { isNumber, showToken } from "../../../page/components/numbers.js";
 import { formatShare } from "./use-parts.js";
 
-const MAX_BITS = 12;
+const MAX_BITS = 16;
 export const computeBits = (probability) => isNumber(probability) ? Math.min(MAX_BITS, -Math.log2(Math.max(probability, 1e-30))) : null;
 export const createTokenColours = (scales) => createColours(scales, { scale: "sequential", role: "", low: 0, high: MAX_BITS });
 export const makeTokenLegend = (colours) => makeColourBar(colours, "surprise of a token: −log₂ probability, in bits");

@@ -36,7 +36,8 @@ export async function show(element, parameters, studio) {
   status.textContent = "loading the model …";
   session.call("describe_model", { run: id }).then(async (about) => {
     if (!about) return;
-    const { create } = await import(`./use-${TASKS.includes(about.task) ? about.task : "other"}.js`);
+    if (!TASKS.includes(about.task)) throw { problem: `the page has no input for the task ${about.task}.`, fix: `From Python: seqwise.load("${id}").predict(…)` };
+    const { create } = await import(`./use-${about.task}.js`);
     status.textContent = "";
     const view = create(about, context);
     body.replaceChildren(make("div", { class: "use-input card" }, view.input), make("div", { class: "use-output" }, problem, view.output));
