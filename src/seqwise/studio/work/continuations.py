@@ -33,24 +33,31 @@ class PieceStream:
     def __init__(self, tokenizer: Tokenizer, ids: Sequence[int], strip_space: bool):
         self.tokenizer, self.stream = tokenizer, TextStream(tokenizer, ids)
         self.strip_space = strip_space and not self.stream.has_spaces_in_tokens  # of the first word after the prompt
+        self.is_line_start = not ids or ids[-1] == tokenizer.end
 
     def spell(self, token: int) -> str:
         """Returns the text that a token would add."""
-        name = self.tokenizer.token(token)
-        if self.tokenizer.kind == "wordpiece" and token != self.tokenizer.end:  # whose stream waits for the next token
-            is_continuation = name.startswith(CONTINUATION_PREFIX)
-            text = name.removeprefix(CONTINUATION_PREFIX) if is_continuation else f" {name}"
+        if self.tokenizer.kind == "wordpiece":  # whose stream waits for the next token
+            text = self._spell_wordpiece(token)
         else:
             stream = copy(self.stream)
             stream.pending_ids = list(stream.pending_ids)
             text = stream.add(token)
         return text.removeprefix(" ") if self.strip_space else text
 
+    def _spell_wordpiece(self, token: int) -> str:
+        name = self.tokenizer.token(token)
+        if token == self.tokenizer.end:
+            return "\n"
+        if name.startswith(CONTINUATION_PREFIX) or self.is_line_start:
+            return name.removeprefix(CONTINUATION_PREFIX)
+        return f" {name}"
+
     def add(self, token: int) -> str:
         """Adds a token; returns its text."""
         text = self.spell(token)
         self.stream.add(token)
-        self.strip_space = False
+        self.strip_space, self.is_line_start = False, token == self.tokenizer.end
         return text
 
 
