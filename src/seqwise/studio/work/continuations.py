@@ -78,7 +78,7 @@ def continue_text(
     prefix: ids of tokens that the continuation begins with: those of another one up to a point, then an alternative
     """
     trained = load_task(context, run, "language")
-    model, tokenizer = trained.model.eval(), trained.run.preprocessor.tokenizer
+    model, tokenizer = trained.bundle.model.eval(), trained.run.preprocessor.tokenizer
     if any(token >= len(tokenizer) for token in prefix):
         raise UsageError(f"the vocabulary has {len(tokenizer):,} tokens; received the id {max(prefix):,}.")
     encoding = tokenizer.encode(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,6 +13,7 @@ from seqwise.studio.worker import Context
 from seqwise.tasks.caption.images import ImageSet
 from seqwise.tasks.inspection import choose_evenly
 from seqwise.tasks.language.inspection import read_segments
+from seqwise.tasks.tag.spans import OUTSIDE, Sentence, format_tags
 from seqwise.training.api import TrainedModel
 
 NUM_EXAMPLES = 97  # different ones; a prime, so that steps of any size visit all of them
@@ -71,30 +73,19 @@ def describe_example(trained: TrainedModel, number: int) -> dict[str, Any]:
     """Returns the input of an example of a task whose data are examples, and its label, tags or translation."""
     _, examples = read_examples(trained)
     example, task = examples[choose_index(len(examples), number)], trained.settings.task
-    truth, label = "", "In the data"
     if task == "classify":
         truth = example.label
-    elif task == "translate":
-        truth = example.targets[0]
     else:
-        (formatted,) = format_tagged([example])
-        truth = formatted
-    return {"text": trained.task.input_text(example), "truth": truth, "truth_label": label}  # type: ignore[attr-defined]
+        truth = example.targets[0] if task == "translate" else format_sentence(example)
+    return {"text": trained.task.input_text(example), "truth": truth, "truth_label": "In the data"}  # type: ignore[attr-defined]
 
 
-def format_tagged(sentences: Sequence[Any]) -> list[str]:
-    """Returns tagged sentences in one line each: [PER Ada] lives, or Ada/NNP lives/VBZ."""
-    from seqwise.tasks.tag.spans import format_tags
-
-    lines = []
-    for sentence in sentences:
-        text, offsets, has_spans = " ".join(sentence.words), [], True
-        for word in sentence.words:
-            start = offsets[-1][1] + 1 if offsets else 0
-            offsets.append((start, start + len(word)))
-        has_spans = all(tag == "O" or tag[1:2] == "-" for tag in sentence.tags)
-        lines.append(format_tags(text, offsets, list(sentence.tags), has_spans))
-    return lines
+def format_sentence(sentence: Sentence) -> str:
+    """Returns a tagged sentence in one line: [PER Ada] lives, or Ada/NNP lives/VBZ."""
+    stops = list(accumulate(len(word) + 1 for word in sentence.words))
+    offsets = [(stop - len(word) - 1, stop - 1) for word, stop in zip(sentence.words, stops)]
+    has_spans = all(tag == OUTSIDE or tag[1:2] == "-" for tag in sentence.tags)
+    return format_tags(" ".join(sentence.words), offsets, sentence.tags, has_spans)
 
 
 def read_examples(trained: TrainedModel) -> tuple[Any, Sequence[Any]]:

@@ -102,7 +102,7 @@ def forecast(
         raise UsageError(f"the table has no series {series!r}.", fix=f"Choose one of: {', '.join(names[:20])}.")
     name = series or names[-1]
     windows = find_last_windows(rolling)
-    chosen = format_forecasts(trained.model, rolling, windows[[names.index(name)]])[name]
+    chosen = format_forecasts(trained.bundle.model, rolling, windows[[names.index(name)]])[name]
     chart = draw_forecast(name, chosen, rolling.series.grid.step_name, {"true values": truth, "before": before})
     return {
         "names": names,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,9 @@ def tag(context: Context, run: str, text: str) -> dict[str, Any]:
     (prediction,) = trained.predict_all([text])
     words = tuple(text[start:stop] for start, stop in offsets)
     segments = split_long_sentences([Sentence(words, (OUTSIDE,) * len(words))], limit)
-    rows = np.concatenate([compute_tag_probabilities(trained.model, vocabulary, segment) for segment in segments])
+    rows = np.concatenate(
+        [compute_tag_probabilities(trained.bundle.model, vocabulary, segment) for segment in segments]
+    )
     unknown = [word for word in words if vocabulary.get_word_id(word) == vocabulary.tokenizer.unknown]
     warnings = [] if trained.settings.tag.characters else warn_about_unknown(unknown)  # else it reads their characters
     if len(segments) > 1:
@@ -59,11 +60,13 @@ def compute_tag_probabilities(model: TagModel, vocabulary: TagVocabulary, senten
 
 def describe_word(offset: tuple[int, int], name: str, row: np.ndarray, vocabulary: TagVocabulary) -> dict[str, Any]:
     """Returns a word with its tag and the most probable types of span, or tags, of it."""
-    probabilities: Counter[str] = Counter()
-    for each, value in zip(vocabulary.tags, row):
-        probabilities[get_type(each, vocabulary)] += float(value)
+    probabilities: dict[str, float] = {}
+    for each, value in zip(vocabulary.tags, row.tolist()):
+        key = get_type(each, vocabulary)
+        probabilities[key] = probabilities.get(key, 0.0) + value
     own = get_type(name, vocabulary)
-    alternatives = [{"name": each, "probability": value} for each, value in probabilities.most_common(NUM_ALTERNATIVES)]
+    ranking = sorted(probabilities, key=lambda key: -probabilities[key])[:NUM_ALTERNATIVES]
+    alternatives = [{"name": each, "probability": probabilities[each]} for each in ranking]
     return {
         "start": offset[0],
         "stop": offset[1],

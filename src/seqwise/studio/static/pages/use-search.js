@@ -27,7 +27,7 @@ export function createSearchOptions(about, parameters, onChange) {
 
 // The alternatives of a step; a click forces the output to begin with the words so far and the alternative.
 export const describeStep = (step, at, options) => makeAlternatives(
-  { ...step, title: step.is_end ? "The end" : `Word ${at + 1}: “${showToken(step.token)}”` },
+  { ...step, title: step.is_end ? "The end" : `Token ${at + 1}: “${showToken(step.token)}”` },
   { action: "Begin with", hint: "Click an alternative: the search starts again from the words up to it.", canChoose: ({ start }) => start !== null, onChoose: ({ start }) => options.force(start) });
 
 export function makeHypotheses(hypotheses) {

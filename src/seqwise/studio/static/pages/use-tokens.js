@@ -61,7 +61,12 @@ export function createTokenLine(label, { colours = null, onPoint = () => {}, onS
   };
   return {
     element: line, spans, add, focus,
-    fill(tokens) { line.replaceChildren(); spans.length = 0; tokens.forEach(add); },
+    fill(tokens) {
+      line.replaceChildren();
+      spans.length = 0;
+      tokens.forEach(add);
+      line.classList.toggle("has-characters", spans.filter((span) => span.textContent.length < 2).length > 0.7 * spans.length);
+    },
     mark: (index, className = "is-selected") => spans.forEach((span, at) => {
       span.classList.toggle(className, at === index);
       if (onSelect && className === "is-selected") span.setAttribute("aria-pressed", String(at === index));

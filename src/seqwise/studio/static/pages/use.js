@@ -20,11 +20,12 @@ export async function show(element, parameters, studio) {
     element.append(make("div", { class: "card" }, make("p", {}, "There is no run to use yet. Train one first:"),
       make("div", { class: "command" }, make("pre", {}, "seqwise train book.txt")),
       make("p", {}, make("a", { href: studio.makeAddress("new") }, "Start a training from a form"))));
-    return {};
+    return { update: () => { if (listUsable(studio).length) dispatchEvent(new Event("hashchange")); } };  // shows the page again
   }
   const id = rows.some((row) => row.id === parameters.get("run")) ? parameters.get("run") : chooseRow(rows).id;
   const status = make("p", { class: "use-status", role: "status" }), body = make("div", { class: "use-body" });
-  element.append(makeChooser(rows, id, studio), status, body);
+  let chooser = makeChooser(rows, id, studio);
+  element.append(chooser, status, body);
   const problem = make("div", { class: "use-problem" });
   const session = createSession(studio, (isBusy) => { body.classList.toggle("is-busy", isBusy); body.setAttribute("aria-busy", String(isBusy)); });
   const context = {
@@ -43,7 +44,16 @@ export async function show(element, parameters, studio) {
     body.replaceChildren(make("div", { class: "use-input card" }, view.input), make("div", { class: "use-output" }, problem, view.output));
     await view.start();
   }).catch((error) => { status.textContent = ""; body.prepend(problem); context.showProblem(error); });
-  return { close: session.stop };
+  return {
+    close: session.stop,
+    // A run has appeared or was removed.
+    update() {
+      const next = makeChooser(listUsable(studio, id), id, studio);
+      if (next.textContent === chooser.textContent || chooser.contains(document.activeElement)) return;
+      chooser.replaceWith(next);
+      chooser = next;
+    },
+  };
 }
 
 // The trials of comparisons are reached through their comparison, which stands for its best; one that the address names is listed too.
