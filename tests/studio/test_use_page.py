@@ -43,7 +43,7 @@ IDLE = ".use-body[aria-busy=false]"
 
 def open_run(open_tab: Any, name: str, width: int = 1300, scheme: str = "light", **parameters: Any) -> Any:
     """Opens the page of a run and waits for its first answer."""
-    tab = open_tab(width, scheme).open("use", "?" + urlencode({"run": f"runs/{name}", **parameters}))
+    tab = open_tab(width, scheme).open("use", "?" + urlencode({"id": f"runs/{name}", **parameters}))
     tab.wait_for_selector(ANSWERS[TASKS[name]])
     tab.wait_for_selector(IDLE)
     return tab

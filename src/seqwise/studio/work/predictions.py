@@ -14,6 +14,7 @@ from seqwise.training.api import TrainedModel
 from seqwise.training.card import get_example_input
 
 TEXT_TASKS = ("language", "masked", "classify", "tag", "translate")
+NUM_WORDS, NUM_CHARACTERS = 40, 200  # of a continuation, unless the page sets it
 MAX_NAMED_WORDS = 8  # unknown words that a warning names
 
 
@@ -39,12 +40,19 @@ def describe_model(context: Context, run: str) -> dict[str, Any]:
         "name": name_run(trained),
         "example": example if settings.task in TEXT_TASKS else "",
         "is_generic": is_generic,  # an example of the data says more
+        "num_tokens": get_num_tokens(trained),
         "targets": attributes.get("targets", []),
         "beam": beam_search.beam,
         "length_penalty": beam_search.length_penalty,
         "horizon": settings.horizon if settings.task == "forecast" else None,
         "lookback": settings.forecast.lookback if settings.task == "forecast" else None,
     }
+
+
+def get_num_tokens(trained: TrainedModel) -> int:
+    """Returns how many tokens a continuation has at first: about as many words with every tokeniser."""
+    kinds = [tokenizer.kind for tokenizer in trained.run.preprocessor.tokenizers.values()]
+    return NUM_CHARACTERS if "characters" in kinds else NUM_WORDS
 
 
 def predict(context: Context, run: str, text: str) -> dict[str, Any]:

@@ -7,10 +7,10 @@ import { createTextInput } from "./use-input.js";
 import { makeAlternatives, makeCard, makeNumber, makeToggle, makeWarnings } from "./use-parts.js";
 import { createInspector, createTokenColours, createTokenLine, makeTokenLegend } from "./use-tokens.js";
 
-const MAX_TOKENS = 500, DEFAULTS = { length: 40, temperature: 1, seed: 0 };
+const MAX_TOKENS = 500;
 
-function createOptions(parameters, onChange) {
-  const read = (name) => parameters.has(name) ? Number(parameters.get(name)) : DEFAULTS[name] ?? null;
+function createOptions(defaults, parameters, onChange) {
+  const read = (name) => parameters.has(name) ? Number(parameters.get(name)) : defaults[name] ?? null;
   const controls = {
     length: makeNumber("Tokens", { value: read("length"), minimum: 1, maximum: MAX_TOKENS }, onChange),
     temperature: makeNumber("Temperature", { value: read("temperature"), minimum: 0.05, maximum: 10, step: 0.05 }, onChange),
@@ -21,7 +21,7 @@ function createOptions(parameters, onChange) {
   const greedy = makeToggle("Greedy: always the most probable token", parameters.get("greedy") === "true", () => { disable(); onChange(); });
   const disable = () => { for (const name of ["temperature", "top_k", "top_p", "seed"]) controls[name].input.disabled = greedy.read(); };
   disable();
-  const readAll = () => ({ ...Object.fromEntries(Object.entries(controls).map(([name, control]) => [name, control.read() ?? DEFAULTS[name] ?? null])), greedy: greedy.read() });
+  const readAll = () => ({ ...Object.fromEntries(Object.entries(controls).map(([name, control]) => [name, control.read() ?? defaults[name] ?? null])), greedy: greedy.read() });
   return {
     element: make("fieldset", { class: "use-options" }, make("legend", {}, "Options"),
       make("div", { class: "use-grid" }, ...Object.values(controls).map(({ element }) => element)), greedy.element),
@@ -33,7 +33,7 @@ function createOptions(parameters, onChange) {
 export function create(about, context) {
   const { studio, session, run, parameters } = context;
   const changes = createChanges({ input: "text", answer: "continuation" }), warnings = make("div"), side = make("div", { class: "use-side", "aria-live": "polite" });
-  const colours = createTokenColours(studio.scales);
+  const colours = createTokenColours(studio.scales), defaults = { length: about.num_tokens, temperature: 1, seed: 0 };
   const line = createTokenLine("Text and its continuation", { colours, onPoint: (index) => inspector.point(index), onSelect: (index) => inspector.select(index) });
   const inspector = createInspector(side, describe, (index) => line.mark(index));
   const branches = createBranches((branch) => { session.stop(); drawTokens(branch); });
@@ -67,7 +67,7 @@ export function create(about, context) {
   async function generate(isNew = false) {
     const own = branches.current, text = input.text, options = settings.read(), length = Math.min(options.length, MAX_TOKENS - own.steps.length);
     context.showProblem(null);
-    context.keep({ text, ...Object.fromEntries(Object.entries(options).filter(([name, value]) => value !== (DEFAULTS[name] ?? null) && value !== false)) });
+    context.keep({ text, ...Object.fromEntries(Object.entries(options).filter(([name, value]) => value !== (defaults[name] ?? null) && value !== false)) });
     if (length < 1) return;
     more.disabled = true;
     try {
@@ -98,7 +98,7 @@ export function create(about, context) {
     branches.add(settings.name());
     return generate(reason === "example");
   }
-  const settings = createOptions(parameters, () => use("edit"));
+  const settings = createOptions(defaults, parameters, () => use("edit"));
   const input = createTextInput(about, context, { label: "Text to continue", submit: "Continue", rows: 6, hint: "Edit a word and see what changes.", onUse: use });
   const more = makeButton("Continue further", () => generate(), { class: "small", disabled: true, "data-action": "more" });
   const another = makeButton("Another sample", () => { settings.setSeed((settings.read().seed + 1) % 2 ** 31); use("edit"); }, { class: "small" });

@@ -52,7 +52,7 @@ export function createTokenLine(label, { colours = null, onPoint = () => {}, onS
     span.use = { bits, isPrompt };
     const space = shown.match(/^ +(?=\S)/)?.[0] ?? "";
     if (space) line.append(space);
-    span.append(shown.trim() === "" ? showToken(shown) : shown.slice(space.length).replace(/\n/g, "⏎"));
+    span.append(shown === " " ? shown : shown.trim() === "" ? showToken(shown) : shown.slice(space.length).replace(/\n/g, "⏎"));
     paint(span);
     spans.push(span);
     line.append(span);

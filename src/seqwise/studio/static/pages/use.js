@@ -14,7 +14,7 @@ const NAMES = { language: "continue text", masked: "fill in [MASK]", classify: "
 
 export async function show(element, parameters, studio) {
   await loadStyle("use");
-  const rows = listUsable(studio, parameters.get("run"));
+  const wanted = parameters.get("id"), rows = listUsable(studio, wanted);
   element.append(make("h1", {}, "Use"));
   if (!rows.length) {
     element.append(make("div", { class: "card" }, make("p", {}, "There is no run to use yet. Train one first:"),
@@ -22,7 +22,8 @@ export async function show(element, parameters, studio) {
       make("p", {}, make("a", { href: studio.makeAddress("new") }, "Start a training from a form"))));
     return { update: () => { if (listUsable(studio).length) dispatchEvent(new Event("hashchange")); } };  // shows the page again
   }
-  const id = rows.some((row) => row.id === parameters.get("run")) ? parameters.get("run") : chooseRow(rows).id;
+  if (wanted && !studio.rows.get(wanted)) studio.showError({ problem: `there is no run ${wanted}.`, fix: "It may have been moved or deleted." });
+  const id = rows.some((row) => row.id === wanted) ? wanted : chooseRow(rows).id;
   const status = make("p", { class: "use-status", role: "status" }), body = make("div", { class: "use-body" });
   let chooser = makeChooser(rows, id, studio);
   element.append(chooser, status, body);
@@ -31,7 +32,7 @@ export async function show(element, parameters, studio) {
   const context = {
     studio, session, run: id, parameters, pins: createPins(),
     // Saves the state of the page in its address.
-    keep: (values) => studio.keep("use", { run: id, ...Object.fromEntries(Object.entries(values).filter(([, value]) => String(value ?? "").length <= MAX_KEPT_TEXT)) }),
+    keep: (values) => studio.keep("use", { id, ...Object.fromEntries(Object.entries(values).filter(([, value]) => String(value ?? "").length <= MAX_KEPT_TEXT)) }),
     showProblem: (error) => problem.replaceChildren(...error ? [studio.makeError(error.problem ? error : { problem: String(error.message ?? error) })] : []),
   };
   status.textContent = "loading the model …";
@@ -79,7 +80,9 @@ function makeChooser(rows, id, studio) {
   }
   const select = make("select", { class: "use-run" }, ...[...groups].map(([name, group]) => make("optgroup", { label: name }, ...group.map(makeOption))));
   select.value = id;
-  select.addEventListener("change", () => studio.go("use", { run: select.value }));
+  select.addEventListener("change", () => studio.go("use", { id: select.value }));
+  const isComparison = studio.rows.get(id)?.kind === "comparison";
   return make("div", { class: "row use-chooser" }, makeField("Run", select),
-    make("a", { href: studio.makeAddress("run", { id }) }, "its curves and settings"), make("a", { href: studio.makeAddress("inside", { id }) }, "look inside"));
+    make("a", { href: studio.makeAddress(isComparison ? "compare" : "run", { id }) }, isComparison ? "the comparison" : "its curves and settings"),
+    make("a", { href: studio.makeAddress("inside", { id }) }, "look inside"));
 }
