@@ -77,6 +77,7 @@ def test_a_branch_keeps_the_words_before_it_and_the_first_text_can_be_returned_t
     assert branch[:3] == first[:3]
     assert branch[3].strip() == word
     assert word != first[3].strip()
+    assert tab.evaluate("document.activeElement.textContent") == word  # the keyboard continues there
     tab.locator(".use-branches > li > .use-branch").click()
     assert read_generated(tab) == first
 

@@ -64,7 +64,7 @@ class SearchRequest(RunRequest):
 
     beam: Beam = 5
     length_penalty: LengthPenalty = 1.0
-    n_best: Beam = 5
+    n_best: Beam | None = None  # as many as the beam, unless it is set
     start: Annotated[str, Field(max_length=2_000)] = ""
 
 

@@ -22,7 +22,7 @@ PROMPT_TOKENS, CONTINUED_TOKENS = 24, 24
 MASKED_TOKENS = 20
 MIN_MASKED_LETTERS = 3
 
-_splits: WeakKeyDictionary[TrainedModel, tuple[Any, Sequence[Any]]] = WeakKeyDictionary()  # of data that was read
+_data: WeakKeyDictionary[TrainedModel, Any] = WeakKeyDictionary()  # that was read: a corpus, or splits and examples
 
 
 def choose_example(context: Context, run: str, number: int = 0) -> dict[str, Any]:
@@ -45,8 +45,9 @@ def choose_example(context: Context, run: str, number: int = 0) -> dict[str, Any
 def read_corpus(trained: TrainedModel, number: int, length: int) -> list[int]:
     """Returns the ids of a segment of the validation text: it begins with a line and has no unknown word if it can."""
     tokenizer = trained.run.preprocessor.tokenizer
-    store, _ = trained.task.open_store(trained.bundle, trained.run.metadata.data, "valid")  # type: ignore[attr-defined]
-    segments = [ids.tolist() for _, ids in read_segments(store, length, NUM_EXAMPLES, tokenizer)]
+    if trained not in _data:
+        _data[trained], _ = trained.task.open_store(trained.bundle, trained.run.metadata.data, "valid")  # type: ignore[attr-defined]
+    segments = [ids.tolist() for _, ids in read_segments(_data[trained], length, NUM_EXAMPLES, tokenizer)]
     known = [ids for ids in segments if tokenizer.unknown not in ids] or segments
     return known[number * STRIDE % len(known)]
 
@@ -90,13 +91,13 @@ def format_sentence(sentence: Sentence) -> str:
 
 def read_examples(trained: TrainedModel) -> tuple[Any, Sequence[Any]]:
     """Returns the splits of a run's data and the examples of the validation split; they are read once."""
-    if trained not in _splits:
+    if trained not in _data:
         read = trained.task.select_examples  # type: ignore[attr-defined]
         splits, examples, _ = read(trained.bundle, trained.run.metadata.data, "valid")
         if not examples:
             raise DataError("the validation split has no examples.", file=trained.run.metadata.data)
-        _splits[trained] = splits, examples
-    return _splits[trained]
+        _data[trained] = splits, examples
+    return _data[trained]
 
 
 def choose_index(total: int, number: int) -> int:

@@ -36,9 +36,10 @@ from seqwise.training.api import TrainedModel
 NUM_ALTERNATIVES = 8
 
 
-def build_search(beam: int, length_penalty: float, n_best: int, start: str) -> BeamSearchOptions:
-    """Returns the options of a search."""
-    return BeamSearchOptions(beam=beam, length_penalty=length_penalty, n_best=min(n_best, beam), start=start)
+def build_search(beam: int, length_penalty: float, n_best: int | None, start: str) -> BeamSearchOptions:
+    """Returns the options of a search; unless `n_best` is set, it returns as many sequences as it has beams."""
+    n_best = beam if n_best is None else min(n_best, beam)
+    return BeamSearchOptions(beam=beam, length_penalty=length_penalty, n_best=n_best, start=start)
 
 
 def translate(
@@ -47,7 +48,7 @@ def translate(
     text: str,
     beam: int = 5,
     length_penalty: float = 1.0,
-    n_best: int = 5,
+    n_best: int | None = None,
     start: str = "",
     target: str | None = None,
 ) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def caption(
     number: int = 0,
     beam: int = 5,
     length_penalty: float = 1.0,
-    n_best: int = 5,
+    n_best: int | None = None,
     start: str = "",
 ) -> dict[str, Any]:
     """Returns the caption of an image, and the regions that each of its words attends to."""

@@ -61,6 +61,7 @@ export function create(about, context) {
     session.stop();
     branches.add("", at, { ...alternative, rank, alternatives: step.alternatives });
     drawTokens(branches.current);
+    line.focus(prompt.length + at);
     generate();
   }
   // Continues the current branch.
@@ -76,7 +77,7 @@ export function create(about, context) {
         if (emitted.prompt) {
           prompt = emitted.prompt;
           warnings.replaceChildren(...[makeWarnings(emitted.warnings)].filter(Boolean));
-          drawTokens(own);
+          if (!own.steps.length) drawTokens(own);  // else they are drawn, and one may be selected
         } else {
           own.steps.push(emitted.step);
           line.add(emitted.step);

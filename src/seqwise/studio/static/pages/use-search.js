@@ -21,7 +21,7 @@ export function createSearchOptions(about, parameters, onChange) {
     element: make("fieldset", { class: "use-options" }, make("legend", {}, "Search"), make("div", { class: "use-grid" }, beam.element, penalty.element),
       make("div", { class: "use-start" }, makeField("It must begin with", start), clear)),
     force,
-    read: () => ({ beam: beam.read() ?? about.beam, n_best: beam.read() ?? about.beam, length_penalty: penalty.read() ?? about.length_penalty, start: start.value }),
+    read: () => ({ beam: beam.read() ?? about.beam, length_penalty: penalty.read() ?? about.length_penalty, start: start.value }),
   };
 }
 
