@@ -4,7 +4,18 @@ import { formatFixed } from "../../../page/components/numbers.js";
 import { formatShare } from "./use-parts.js";
 
 const MAX_CELLS = 1_000_000, MAX_ROWS = 12;
-const splitWords = (text) => text.match(/\s+|[\p{L}\p{N}_'’]+|[^\s]/gu) ?? [];
+const splitWords = (text) => text.match(/\s+|\S+?(?=[.,;:!?]*(?:\s|$))|[.,;:!?]+/g) ?? [];
+
+// Spaces between two changed words count as changed too.
+function joinParts(parts) {
+  const joined = [];
+  parts.forEach(([text, isChanged], at) => {
+    const isSpace = Boolean(!isChanged && text.trim() === "" && parts[at - 1]?.[1] && parts[at + 1]?.[1]);
+    if (joined.length && joined.at(-1)[1] === (isChanged || isSpace)) joined.at(-1)[0] += text;
+    else joined.push([text, isChanged || isSpace]);
+  });
+  return joined;
+}
 
 // Returns the parts of both texts as [text, isChanged]: the longest common subsequence of words is unchanged.
 export function compareTexts(before, now) {
@@ -35,7 +46,7 @@ export function compareTexts(before, now) {
     }
   }
   for (const side of [0, 1]) add(side, a.slice(endA).join(""), false);
-  return parts.map((side) => side.filter(([text]) => text));
+  return parts.map((side) => joinParts(side.filter(([text]) => text)));
 }
 
 const makeParts = (parts, tag) => make("p", { class: "use-diff", dir: "auto" }, ...parts.map(([text, isChanged]) => isChanged ? make(tag, {}, text) : text));

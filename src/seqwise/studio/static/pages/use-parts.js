@@ -64,7 +64,7 @@ export const makeDetails = (title, fill) => {
 export function makeBar(name, probability, { isChosen = false, onChoose = null, label = "", before = null } = {}) {
   const bar = make("span", { class: "use-track", "aria-hidden": "true" }, make("i", { style: `width: ${(100 * probability).toFixed(2)}%` }),
     before !== null && make("b", { style: `left: ${(100 * before).toFixed(2)}%` }));
-  const parts = [make("bdi", { class: "use-bar-name" }, name), bar, make("span", { class: "use-share" }, formatShare(probability))];
+  const parts = [make("bdi", { class: "use-bar-name", title: name }, name), bar, make("span", { class: "use-share" }, formatShare(probability))];
   const attributes = { class: "use-bar" + (isChosen ? " is-chosen" : "") };
   if (!onChoose) return make("div", attributes, ...parts);
   const button = makeButton("", onChoose, { ...attributes, "aria-label": label || null });
