@@ -8,6 +8,20 @@ import { findExtent, followWidth } from "./scales.js";
 
 const MIN_PANEL = 150, GAP = 12;  // pixels
 
+// Dims the image on a canvas where the weight is low, compared with the highest one, `peak`.
+export function paintWeights(pen, canvas, matrix, peak) {
+  const image = new ImageData(matrix.columns, matrix.rows);
+  matrix.values.forEach((value, at) => {
+    const share = isNumber(value) && peak > 0 ? Math.max(0, value / peak) : 0;
+    image.data.set([12, 10, 24, 190 * (1 - share)], 4 * at);
+  });
+  const small = make("canvas");
+  Object.assign(small, { width: matrix.columns, height: matrix.rows });
+  small.getContext("2d").putImageData(image, 0, 0);
+  pen.imageSmoothingEnabled = false;
+  pen.drawImage(small, 0, 0, canvas.width, canvas.height);
+}
+
 export function drawImageOverlay(figure, { pins }) {
   const axis = makeAxis(figure.captions, "token");
   const source = make("canvas");
@@ -34,7 +48,6 @@ export function drawImageOverlay(figure, { pins }) {
     paintPanels();
   }
 
-  // The image is dimmed where the weight is low.
   function paintPanels() {
     if (!size) return;
     const ratio = devicePixelRatio || 1;
@@ -46,18 +59,6 @@ export function drawImageOverlay(figure, { pins }) {
       pen.drawImage(source, 0, 0, canvas.width, canvas.height);
       if (hasWeights) paintWeights(pen, canvas, matrix, peak);
     }
-  }
-  function paintWeights(pen, canvas, matrix, peak) {
-    const image = new ImageData(matrix.columns, matrix.rows);
-    matrix.values.forEach((value, at) => {
-      const share = isNumber(value) && peak > 0 ? Math.max(0, value / peak) : 0;
-      image.data.set([12, 10, 24, 190 * (1 - share)], 4 * at);
-    });
-    const small = make("canvas");
-    Object.assign(small, { width: matrix.columns, height: matrix.rows });
-    small.getContext("2d").putImageData(image, 0, 0);
-    pen.imageSmoothingEnabled = false;
-    pen.drawImage(small, 0, 0, canvas.width, canvas.height);
   }
 
   const makeMark = (index, row, column) => ({ key: `${index}:${row},${column}`, index, row, column });

@@ -42,12 +42,12 @@ def inspect_images(
     check_compatible(images, bundle.preprocessor.attributes)
     captions = generate_captions(bundle, images, indices, options)
     return [
-        _inspect_caption(bundle, images, index, np.array(best[0].hypothesis.ids, dtype=np.int64), name, description)
+        inspect_caption(bundle, images, index, np.array(best[0].hypothesis.ids, dtype=np.int64), name, description)
         for index, best, name, description in zip(indices, captions, names, descriptions)
     ]
 
 
-def _inspect_caption(
+def inspect_caption(
     bundle: ModelBundle, images: ImageSet, index: int, ids: np.ndarray, name: str, description: str
 ) -> InspectedInput:
     """Returns an image with the token ids of its caption."""

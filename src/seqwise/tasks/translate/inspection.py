@@ -28,7 +28,7 @@ def inspect_sources(
     outputs = {index: np.array(hypotheses[0][0].ids, dtype=np.int64)
                for index, hypotheses in pipeline.translate_ids(source_ids)}  # fmt: skip
     return [
-        _inspect_ids(pipeline, source_ids[index], outputs[index], text, description)
+        inspect_ids(pipeline, source_ids[index], outputs[index], text, description)
         for index, (text, description) in enumerate(zip(texts, descriptions))
         if len(source_ids[index])
     ]
@@ -41,7 +41,7 @@ def inspect_text(bundle: ModelBundle, text: str, options: InferenceOptions) -> I
     return inspect_sources(bundle, [text], [USER_TEXT], options)[0]
 
 
-def _inspect_ids(
+def inspect_ids(
     pipeline: TranslationPipeline, source: np.ndarray, output: np.ndarray, text: str, description: str
 ) -> InspectedInput:
     """Returns the ids of a source and of its translation."""
