@@ -1,13 +1,17 @@
 // Lines over a common axis, with intervals, reference lines and a legend that hides and shows them.
-import { draw, drawMark, make, makeButton, makeChoice, makeLegend, makeNamedChip } from "./elements.js";
+//
+// A series may have `faint` lines behind it, such as those of single seeds. `update(figure)` of the returned element shows other
+// values in the same chart; with `onZoom` in the context, which gets the range of x or null, they may be finer ones.
+import { draw, drawMark, make, makeButton, makeChoice, makeLegend } from "./elements.js";
 import { explore } from "./explore.js";
 import { drawEndLabels, measureEndLabel } from "./labels.js";
-import { clamp, formatDigits, formatPlural, isNumber, shorten, showToken, trimZeros } from "./numbers.js";
-import { findPosition, findValue, isPlottable, makeBandPath, makeLinePath } from "./paths.js";
-import { makeAxis, makeItem, nameItem } from "./pins.js";
+import { MAX_TIP_ROWS, createReader, makeTickLabels } from "./line-reader.js";
+import { clamp, formatPlural, isNumber, shorten, showToken } from "./numbers.js";
+import { isPlottable, makeBandPath, makeLinePath } from "./paths.js";
+import { makeAxis, makeItem } from "./pins.js";
 import { addMargins, drawFrame, findExtent, makeChart, makeScale, measureText } from "./scales.js";
 
-const MAX_TIP_ROWS = 12, MAX_END_LABELS = 12, MAX_MARKS = 40;  // lines in a tooltip, lines with a name beside them, marks on a line
+const MAX_END_LABELS = 12, MAX_MARKS = 40;  // lines with a name beside them, marks on a line
 const REACH = 12;  // pixels from which a click pins a line
 const MAX_NAME = 14, MAX_END_LABEL = 0.25;  // characters; share of the width for the names beside the lines, otherwise only in the legend
 
@@ -24,13 +28,14 @@ function sortByX(series) {
 function measureArea(width, lines, names) {
   const nameHeight = names ? Math.min(80, 0.71 * Math.max(...names.map((name) => measureText(shorten(showToken(name), MAX_NAME))))) : 0;
   const height = (width < 560 ? 290 : 350) + nameHeight, bottom = height - (names ? 36 + nameHeight : 46);
-  const room = Math.max(...lines.map((line) => measureEndLabel(line.name)));
+  const room = Math.max(0, ...lines.map((line) => measureEndLabel(line.name)));
   const hasEndLabels = width >= 480 && lines.length > 1 && lines.length <= MAX_END_LABELS && room <= MAX_END_LABEL * width;
   const right = width - (hasEndLabels ? room : 14);
   return { height, hasEndLabels, area: { left: 58, right, top: 34, bottom } };
 }
 
-function makeScales(lines, references, range, log, area) {
+function makeScales(shown, references, range, log, area) {
+  const lines = shown.flatMap((line) => [line, ...line.faint ?? []]);
   const xs = range ?? lines.flatMap((line) => findExtent(line.x.filter((value) => isNumber(value) && (!log.x || value > 0))));
   const ys = lines.flatMap((line) => [line.y, line.low ?? [], line.high ?? []].flatMap((list) =>
     findExtent(list.filter((value, i) => isPlottable(line.x[i], value, log) && isWithin(line.x[i], range)))));
@@ -44,6 +49,7 @@ function drawLine(line, { x, y, log, range }, emphasis) {
   const hasMarks = line.x.length <= MAX_MARKS, size = line.x.length === 1 ? 4 : 2.6;
   const points = hasMarks ? [...line.x.keys()].filter((i) => isPlottable(line.x[i], line.y[i], log) && isWithin(line.x[i], range)) : [];
   return [
+    ...(line.faint ?? []).map((one) => draw("path", { class: "line behind", d: makeLinePath(one.x, one.y, x, y, log), style: `stroke: ${colour}`, ...own })),
     line.low && line.high && draw("path", { class: "interval", d: makeBandPath(line, x, y, log), style: `fill: ${colour}`, ...own }),
     draw("path", { class: emphasis === "strong" ? "line strong" : "line", d: makeLinePath(line.x, line.y, x, y, log),
       style: `stroke: ${colour}`, "stroke-dasharray": dash, ...own }),
@@ -101,51 +107,31 @@ function makeAxisChoices(figure, log, onChange) {
   const kinds = [["linear", "linear"], ["log", "log"]];
   const spansDecades = (key) => {
     const [minimum, maximum] = findExtent(figure.series.flatMap((series) => findExtent(series[key])));
-    return minimum > 0 && maximum / minimum > 10;
+    return minimum > 0 && maximum / minimum > (figure.has_log_choices ? 1 : 10);
   };
   const axes = [["x", figure.x_log || !figure.x_names?.length && spansDecades("x")], ["y", figure.y_log || spansDecades("y")]];
   const select = (key) => (value) => { log[key] = value === "log"; onChange(); };
   return axes.filter(([, canBeLog]) => canBeLog).map(([key]) => makeChoice(key + " axis", kinds, log[key] ? "log" : "linear", select(key)));
 }
 
-// --- the values at one position of the x axis
-function createReader(figure, lines, xAxis) {
-  const all = Float64Array.from(new Set(lines.flatMap((line) => line.x.filter(isNumber)))).sort();
-  const name = (x) => xAxis?.names[x] !== undefined ? nameItem(xAxis, x) : trimZeros(formatDigits(x, 4));
-  const describeValue = ({ line, value, index }) => {
-    const low = line.low?.[index], high = line.high?.[index];
-    const interval = isNumber(low) && isNumber(high) ? ` (${formatDigits(low)} to ${formatDigits(high)})` : "";
-    return [makeNamedChip(line.style, line.name), (index < 0 ? "≈ " : "") + formatDigits(value) + interval];
-  };
-  return {
-    // The positions of all points that an axis can show.
-    list: (isLog) => isLog ? all.filter((x) => x > 0) : all,
-    findNearest(positions, x) {
-      const at = findPosition(positions, x);
-      return at + 1 < positions.length && positions[at + 1] - x < x - positions[at] ? at + 1 : at;
-    },
-    read: (shown, x) => shown.map((line) => ({ line, ...findValue(line, x) })).filter(({ value }) => isNumber(value)),
-    describe: (x, values) => ({ title: `${figure.x_label}: ${name(x)}`, rows: values.slice(0, MAX_TIP_ROWS).map(describeValue),
-      text: values.length === 0 ? "no value" : values.length > MAX_TIP_ROWS ? `and ${values.length - MAX_TIP_ROWS} more` : "" }),
-  };
-}
+const makeLines = (figure) => figure.series.map((series, index) => ({ ...sortByX(series), style: figure.styles[index] }));
+const makeLabel = (figure) => `${figure.title}: ${figure.y_label} against ${figure.x_label}, ${formatPlural(figure.series.length, "line")}`;
 
-export function drawLineChart(figure, { pins }) {
-  const lines = figure.series.map((series, index) => ({ ...sortByX(series), style: figure.styles[index] }));
+export function drawLineChart(figure, { pins, onZoom = () => {}, onLog = () => {} }) {
   const names = figure.x_names?.length ? figure.x_names : null, references = figure.references ?? [];
-  const xAxis = names && makeAxis(names, figure.x_label), seriesAxis = makeAxis(lines.map((line) => line.name), "");
-  const log = { x: figure.x_log, y: figure.y_log }, hidden = new Set(), cursor = draw("g");
-  const { list, findNearest, read, describe } = createReader(figure, lines, xAxis);
-  let range = null, layout = null, positions = list(log.x);  // the part of the x axis that is shown; the scales of the last drawing
+  const log = { x: figure.x_log, y: figure.y_log }, hidden = new Set(), cursor = draw("g"), xAxis = names && makeAxis(names, figure.x_label);
+  let lines = makeLines(figure), seriesAxis = makeAxis(lines.map((line) => line.name), "");
+  let { list, findNearest, read, describe } = createReader(figure, lines, xAxis);
+  let range = figure.range ?? null, layout = null, positions = list(log.x);  // the part of the x axis that is shown; the scales of the last drawing
 
-  const drawing = makeChart("lines", `${figure.title}: ${figure.y_label} against ${figure.x_label}, ${formatPlural(lines.length, "line")}`, (svg, width) => {
+  const drawing = makeChart("lines", makeLabel(figure), (svg, width) => {
     const shown = lines.filter((line) => !hidden.has(line.name)), { height, area, hasEndLabels } = measureArea(width, lines, names);
     layout = { area, shown, log, range, ...makeScales(shown, references, range, log, area) };
     const pinnedLines = pins.find(seriesAxis), pinnedX = xAxis ? pins.find(xAxis) : [], layer = makeWindow(area);
     const emphasis = (line) => pinnedLines.length === 0 ? "" : pinnedLines.includes(lines.indexOf(line)) ? "strong" : "faint";
     layer.append(...shown.flatMap((line) => drawLine(line, layout, emphasis(line))));
     const taken = [], drawRule = (at) => draw("line", { class: "pinned-rule", x1: layout.x(at), x2: layout.x(at), y1: area.top, y2: area.bottom });
-    svg.append(drawFrame(area, layout.x, layout.y, { x: figure.x_label, y: figure.y_label, xNames: names, titleY: height - 6 }),
+    svg.append(drawFrame(area, layout.x, layout.y, { x: figure.x_label, y: figure.y_label, xNames: names, titleY: height - 6 }, makeTickLabels(figure.x_format, layout.x)),
       ...names ? drawNameTicks(layout, names, pinnedX) : [], layer,
       ...references.flatMap((reference) => drawReference(reference, layout, taken)), ...pinnedX.filter((at) => isWithin(at, range)).map(drawRule),
       ...hasEndLabels ? drawEndLabels(findEnds(shown, layout), area) : [], cursor);
@@ -160,7 +146,13 @@ export function drawLineChart(figure, { pins }) {
     const distance = ({ value }) => y === null ? 0 : Math.abs(layout.y(value) - y);
     return read(layout.shown, x).sort((a, b) => distance(a) - distance(b));
   };
-  const setRange = (next) => { range = next; wholeButton.hidden = next === null; drawing.redraw(); };
+  const setRange = (next) => {
+    const isChanged = next !== range;
+    range = next;
+    wholeButton.hidden = next === null;
+    drawing.redraw();
+    if (isChanged) onZoom(next);
+  };
   const explorer = explore(drawing.box, {
     find(x, y) {
       const { left, right } = layout.area;
@@ -189,14 +181,31 @@ export function drawLineChart(figure, { pins }) {
     zoom: ({ left, right }) => setRange([left, right].map((x) => layout.x.invert(clamp(x, layout.area.left, layout.area.right)))),
     zoomBy(factor, target) {
       const { left, right } = layout.area, middle = target ? layout.x(target.x) : (left + right) / 2, half = (right - left) / 2 / (factor || 1);
-      const [first, last] = findExtent(positions);
+      const [first, last] = figure.x_extent ?? findExtent(positions);
       const next = [Math.max(first, layout.x.invert(middle - half)), Math.min(last, layout.x.invert(middle + half))];
       setRange(factor === 0 || next[0] >= next[1] || next[0] <= first && next[1] >= last ? null : next);
     },
   }, pins);
-  const wholeButton = makeButton("Whole", () => setRange(null), { class: "small", "aria-label": "Show the whole x axis", hidden: true });
-  pins.follow(drawing.box, () => [pins.find(seriesAxis), xAxis && pins.find(xAxis)], drawing.redraw);
-  const legend = makeLegend("lines shown", lines.map((line) => [line.name, line.style]), hidden, drawing.redraw);
-  const choices = makeAxisChoices(figure, log, () => { explorer.show(null); positions = list(log.x); setRange(null); });
-  return make("div", {}, make("div", { class: "controls" }, legend, make("div", { class: "choices" }, wholeButton, ...choices)), drawing.box);
+  const wholeButton = makeButton("Whole", () => setRange(null), { class: "small", "aria-label": "Show the whole x axis", hidden: range === null });
+  pins.follow(drawing.box, () => [pins.find(seriesAxis), xAxis && pins.find(xAxis)], () => drawing.redraw());
+  const buildLegend = () => makeLegend("lines shown", lines.map((line) => [line.name, line.style]), hidden, drawing.redraw) ?? make("div");
+  const buildChoices = () => makeAxisChoices(figure, log, () => { explorer.show(null); positions = list(log.x); onLog({ ...log }); setRange(null); });
+  let legend = buildLegend();
+  const choices = make("div", { class: "choices" }, wholeButton, ...buildChoices());
+  const update = (next) => {
+    const isSame = next.series.length === lines.length && next.series.every(({ name }, at) => name === lines[at].name);
+    figure = next;
+    lines = makeLines(figure);
+    ({ list, findNearest, read, describe } = createReader(figure, lines, xAxis));
+    positions = list(log.x);
+    drawing.box.setAttribute("aria-label", makeLabel(figure));
+    if (!isSame) {
+      seriesAxis = makeAxis(lines.map((line) => line.name), "");
+      const old = legend;
+      old.replaceWith(legend = buildLegend());
+    }
+    if (choices.childElementCount === 1) choices.append(...buildChoices());  // there were no values before
+    drawing.redraw();
+  };
+  return Object.assign(make("div", {}, make("div", { class: "controls" }, legend, choices), drawing.box), { update });
 }
