@@ -34,19 +34,6 @@ def build_router(services: Services) -> APIRouter:
         services.feed.poll()
         return services.feed.collect("")[1]["rows"]
 
-    @router.get("/run")
-    def get_run(id: str) -> Any:
-        entry, curve = catalogue.get(id), catalogue.get_curve(id)
-        return {
-            **entry.describe(),
-            "settings": entry.settings,
-            "summary": entry.summary,
-            "failure": entry.failure,
-            "folder": str(entry.folder),
-            "notes": [{"step": step, "text": text} for step, text in curve.notes],
-            "metrics": sorted({name for _, values in curve.validations for name in values}),
-        }
-
     @router.get("/curves")
     def get_curves(
         id: Annotated[list[str], Query(max_length=MAX_CURVES)],
