@@ -42,7 +42,8 @@ def run_folder(tmp_path: Path) -> Path:
     lines = [
         "task: language", "model: gru", "budget: 10m", "seed: 0",
         "network: {width: 16, depth: 1, dropout: 0.1}", "recurrent: {update: keeps}",
-        "transformer: {positions: rotary}", "training: {learning_rate: 0.006, compile: true}", f"run: {{data: book.txt, command: '{COMMAND}'}}",
+        "transformer: {positions: rotary}", "training: {learning_rate: 0.006, compile: true}",
+        f"run: {{data: book.txt, command: '{COMMAND}'}}",
     ]  # fmt: skip
     (folder / "config.yaml").write_text("\n".join(lines))
     (folder / "README.md").write_text(CARD)

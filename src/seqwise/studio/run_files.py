@@ -18,7 +18,6 @@ from typing import Any
 import yaml
 
 from seqwise.applicability import find_unused
-from seqwise.config import Settings
 from seqwise.families import MODEL_FAMILIES
 from seqwise.studio.forms import list_fields
 from seqwise.training.rows import read_samples as read_sample_rows
@@ -92,7 +91,7 @@ def list_settings(settings: Mapping[str, Any], folder: Path) -> list[dict[str, A
 
 
 def _find_unused(settings: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
-    if settings.get("model") not in MODEL_FAMILIES:  # a model of the user, whose code is not imported here
+    if str(settings.get("model")) not in MODEL_FAMILIES:  # a model of the user, whose code is not imported here
         return {}
     with suppress(AttributeError, TypeError):  # in a damaged file
         return find_unused(_NestedValues(settings), names)  # type: ignore[arg-type]
@@ -107,8 +106,7 @@ class _NestedValues:
 
     def __getattr__(self, name: str) -> Any:
         value = self._values.get(name)
-        is_section = name in Settings.model_fields and isinstance(value, Mapping)
-        return _NestedValues(value) if is_section else value
+        return _NestedValues(value) if isinstance(value, Mapping) else value
 
 
 def _get_run(settings: Mapping[str, Any]) -> Mapping[str, Any]:
