@@ -41,13 +41,13 @@ def always_due(monkeypatch):
         monkeypatch.setattr(samples, name, value)
 
 
-def train(task: str, book: Path, folder: Path, out: str) -> Run:
+def train(task: str, book: Path, folder: Path, out: str, device: str = "cpu") -> Run:
     data, small = str(book), LANGUAGE
     if task != "language":
         row = import_module(f"rows_{task}").ROW
         (folder / f"data-{out}").mkdir()
         data, small = row.write(folder / f"data-{out}"), row.settings
-    values = {"task": task, "model": FAMILIES[task], "budget": "400-tokens", "device": "cpu"}
+    values = {"task": task, "model": FAMILIES[task], "budget": "400-tokens", "device": device}
     training = {"training": {"validate_every": 1, "batch_size": 4}, "network": {"dropout": 0.3}}
     settings = keep_used(merge_settings(merge_settings(small, values), training))
     return seqwise.train(data, settings=settings, out=folder / out).run
@@ -75,6 +75,18 @@ def test_samples_show_predictions_and_change_neither_weights_nor_metrics(task, b
     assert read_curve(run) == read_curve(without)
     weights, others = run.read_weights(), without.read_weights()
     assert all(torch.equal(tensor, others[name]) for name, tensor in weights.items())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("task", FAMILIES)
+def test_on_a_gpu_samples_change_nothing_either(task, book, tmp_path, always_due, monkeypatch):
+    run = train(task, book, tmp_path, "with", "cuda")
+    monkeypatch.setattr(samples, "SAMPLERS", {})
+    without = train(task, book, tmp_path, "without", "cuda")
+    assert len(run.read_samples()) > 1
+    assert read_curve(run) == read_curve(without)
+    others = without.read_weights()
+    assert all(torch.equal(tensor, others[name]) for name, tensor in run.read_weights().items())
 
 
 def test_a_resumed_run_continues_its_samples(book, tmp_path, always_due):
