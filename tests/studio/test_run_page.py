@@ -39,6 +39,20 @@ def test_the_page_of_a_run_shows_curves_samples_settings_and_model(name, open_ta
     assert tab.locator(".run-card").inner_text().startswith(f"{RUNS[name][1]}, {RUNS[name][0]}")
 
 
+def test_another_run_and_back(open_tab):
+    tab = open_tab().open("run", "?id=runs/book-gru&part=settings")
+    tab.evaluate("location.hash = '#/run?id=runs/series-gru&part=model'")
+    tab.wait_for_selector("h1:text-is('series-gru')")
+    tab.wait_for_selector(".run-card")
+    tab.evaluate("location.hash = '#/run?id=runs/missing'")
+    tab.wait_for_selector(".error >> text=there is no run")
+    assert tab.locator("main h1").count() == 1
+    tab.go_back()
+    tab.go_back()
+    tab.wait_for_selector("h1:text-is('book-gru')")
+    tab.wait_for_selector("[data-part=settings][aria-current]")
+
+
 def test_settings_are_searched_and_say_why_they_were_chosen(open_tab):
     tab = open_tab().open("run", "?id=runs/book-lstm&part=settings")
     row = tab.locator("[data-setting='training.learning_rate']")

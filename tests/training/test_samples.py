@@ -110,6 +110,8 @@ def create_step(seconds: float, validation: dict | None = {"loss": 1.0}, ended: 
 
 
 def test_samples_are_rare_and_take_at_most_a_hundredth_of_the_time():
+    assert not create_log().is_due(create_step(9.9))
+    assert create_log().is_due(create_step(10.1)), "the first one"
     is_due = create_log((100.0, 0.5)).is_due
     assert not is_due(create_step(101.9)), "2 s after the last one at the earliest"
     assert is_due(create_step(102.2))
@@ -117,8 +119,8 @@ def test_samples_are_rare_and_take_at_most_a_hundredth_of_the_time():
     assert not create_log((1000.0, 0.5)).is_due(create_step(1010.0)), "and 2 % of the training later"
     assert create_log((1000.0, 0.5)).is_due(create_step(1021.0))
     expensive = create_log((100.0, 2.0)).is_due
-    assert not expensive(create_step(199.0))
-    assert expensive(create_step(200.0))
+    assert not expensive(create_step(399.0)), "2 s so far, and 2 s for the next one"
+    assert expensive(create_step(400.0))
     assert expensive(create_step(120.0, ended="the budget is spent")), "the last one shows the result"
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from seqwise.text.tokenizer import Tokenizer
 
 MAX_SHARE = 0.01  # of the time of training
+FIRST_COST = 0.1  # seconds that the first samples are expected to take: they follow after 10 s of training
 MIN_SECONDS, MIN_GAP = 2.0, 0.02  # between two samples: seconds of training, and share of the training so far
 NUM_EXAMPLES = 2
 MAX_CHARACTERS = 600  # of each text
@@ -60,6 +61,7 @@ class SampleLog:
         rows = run.read_samples()
         self.last_seconds = rows[-1]["seconds"] if rows else 0.0  # of training, at the last sample
         self.cost = sum(row["cost"] for row in rows)  # seconds that all samples took
+        self.next_cost = rows[-1]["cost"] if rows else FIRST_COST  # seconds that the next ones will take
         self.is_stopped = False
 
     def is_due(self, step: Step) -> bool:
@@ -67,8 +69,8 @@ class SampleLog:
         if self.is_stopped or step.validation is None:
             return False
         gap = max(MIN_SECONDS, MIN_GAP * step.seconds)
-        is_affordable = self.cost <= MAX_SHARE * step.seconds and step.seconds - self.last_seconds >= gap
-        return bool(step.ended) or is_affordable
+        is_affordable = self.cost + self.next_cost <= MAX_SHARE * step.seconds
+        return bool(step.ended) or (is_affordable and step.seconds - self.last_seconds >= gap)
 
     def add(self, step: Step) -> None:
         """Writes a line if one is due."""
@@ -84,7 +86,7 @@ class SampleLog:
             trainer.notes.append("out of memory: samples are no longer written.")
             return
         cost = read_clock() - start
-        self.cost, self.last_seconds = self.cost + cost, step.seconds
+        self.cost, self.next_cost, self.last_seconds = self.cost + cost, cost, step.seconds
         row = {"step": step.number, "tokens": step.tokens, "seconds": step.seconds, "cost": round(cost, 6)}
         self.run.log_samples({**row, "samples": [asdict(sample) for sample in samples]})
 

@@ -14,8 +14,8 @@ const EXPLANATIONS = {
 
 function makeEmpty(run) {
   const text = run.parent ? "Runs of a comparison write no samples: they are timed."
-    : run.state === "running" ? "The first sample follows a validation, after some seconds of training."
-    : "This run has no samples. Runs write them while they train, since this version.";
+    : run.state === "running" ? "The first sample follows a validation after ten seconds of training."
+    : "This run has no samples: it was trained by an earlier version, or its model is fitted in one pass.";
   return make("p", { class: "hint" }, text);
 }
 

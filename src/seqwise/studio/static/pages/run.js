@@ -25,10 +25,35 @@ function showChoice(element, studio) {
       make("a", { href: studio.makeAddress("run", { id }) }, make("bdi", {}, name)), ` ${task ?? ""}, ${model ?? ""}`))));
 }
 
+// The page stays when the address names another run.
 export async function show(element, parameters, studio) {
   await loadStyle("run");
+  let shown = await showRun(element, parameters, studio), number = 0;
+  return {
+    update: (changed) => shown.update?.(changed),
+    async change(next) {
+      if (shown.id && next.get("id") === shown.id) return shown.open(next);
+      const own = ++number;
+      shown.close?.();
+      shown = {};
+      element.replaceChildren();
+      try {
+        const other = await showRun(element, next, studio);
+        if (own === number) shown = other;
+      } catch (error) {
+        element.replaceChildren(make("h1", {}, "Run"), studio.makeError(error.problem ? error : { problem: String(error.message ?? error) }));
+      }
+    },
+    close: () => shown.close?.(),
+  };
+}
+
+async function showRun(element, parameters, studio) {
   const id = parameters.get("id");
-  if (!id) return showChoice(element, studio);
+  if (!id) {
+    showChoice(element, studio);
+    return {};
+  }
   if (studio.rows.get(id)?.kind === "comparison") {
     location.replace(studio.makeAddress("compare", { id }));
     return {};
@@ -77,18 +102,13 @@ export async function show(element, parameters, studio) {
     }
   };
   return {
+    id, open,
     update(changed) {
       const row = changed.find((each) => each.id === id);
       if (!row) return;
       if (row.is_gone) return header.showGone();
       header.update(run, row);
       refresh();
-    },
-    change(next) {
-      if (next.get("id") === id) return open(next);
-      isClosed = true;
-      element.replaceChildren();
-      dispatchEvent(new HashChangeEvent("hashchange"));
     },
     close() { isClosed = true; },
   };
