@@ -40,16 +40,19 @@ def test_the_page_of_a_run_shows_curves_samples_settings_and_model(name, open_ta
 
 
 def test_another_run_and_back(open_tab):
-    tab = open_tab().open("run", "?id=runs/book-gru&part=settings")
+    studio = open_tab()
+    tab = studio.open("run", "?id=runs/book-gru&part=settings")
     tab.evaluate("location.hash = '#/run?id=runs/series-gru&part=model'")
-    tab.wait_for_selector("h1:text-is('series-gru')")
+    tab.wait_for_selector("h1 bdi:text-is('series-gru')")
     tab.wait_for_selector(".run-card")
     tab.evaluate("location.hash = '#/run?id=runs/missing'")
     tab.wait_for_selector(".error >> text=there is no run")
     assert tab.locator("main h1").count() == 1
+    assert [text for text in studio.errors if "status of 400" not in text] == [], "only the answer of the server"
+    studio.errors.clear()
     tab.go_back()
     tab.go_back()
-    tab.wait_for_selector("h1:text-is('book-gru')")
+    tab.wait_for_selector("h1 bdi:text-is('book-gru')")
     tab.wait_for_selector("[data-part=settings][aria-current]")
 
 
