@@ -2,15 +2,14 @@
 
 Each task has its own rules, `set_TASK_defaults` in `tasks/TASK/`; their numbers come from the searches in docs/log.md.
 This module has what they share, and the rules of tasks without their own. The chosen values are logged and saved with
-the run.
+the run, and so are the reasons.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from seqwise.budget import Budget
 from seqwise.config import Settings
@@ -19,8 +18,13 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.task_registry import find_task
 
 DEFAULT_BUDGET = "10m"
+SAME_WIDTH = "the width of the network"  # reason for the width of embeddings
 
-SetDefault = Callable[[str, Any], None]  # (dotted name, value): sets a setting, unless the user has set it
+
+class SetDefault(Protocol):
+    """Sets a setting, given its dotted name, unless the user has set it. The reason is a clause for the user."""
+
+    def __call__(self, name: str, value: Any, reason: str = "", /) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -37,33 +41,40 @@ class DefaultsContext:
     max_length: int = 0  # tokens of the longest example
     vector_width: int = 0  # width of the pretrained word vectors; 0: there are none
 
+    @property
+    def machine(self) -> str:
+        """The device in words."""
+        return "a GPU" if self.cuda else "a CPU"
 
-def resolve(settings: Settings, context: DefaultsContext) -> tuple[ResolvedSettings, list[str]]:
-    """Returns the settings with a value for each setting, and the dotted names of those that were chosen here.
+
+def resolve(settings: Settings, context: DefaultsContext) -> tuple[ResolvedSettings, dict[str, str]]:
+    """Returns the settings with a value for each setting, and the reasons of those chosen here, by dotted name.
 
     For a family without gradients nothing is chosen: the settings below do not apply to it.
     """
     resolved = ResolvedSettings.from_settings(settings)
-    chosen_names: list[str] = []
+    reasons: dict[str, str] = {}
 
-    def set_default(name: str, value: Any) -> None:
+    def set_default(name: str, value: Any, reason: str = "", /) -> None:
         section_name, _, field = name.rpartition(".")
         section = getattr(resolved, section_name) if section_name else resolved
         if field not in section.model_fields_set:
             setattr(section, field, value)
-            chosen_names.append(name)
+            reasons[name] = reason
 
     if not get_family(resolved.model).has_gradients:
-        return resolved, chosen_names
-    set_default("budget", DEFAULT_BUDGET)
+        return resolved, reasons
+    set_default("budget", DEFAULT_BUDGET, "the default budget")
     if context.vector_width:
-        set_default("network.embedding", context.vector_width)
+        set_default("network.embedding", context.vector_width, "the width of the word vectors")
     find_task(resolved.task).set_defaults(resolved, context, set_default)
-    set_default("training.ema", 0.0)  # unless the rules of the task have set it
+    set_default("training.ema", 0.0, "this task does not gain from averaged weights here")
     if not resolved.training.validate_every:
-        set_default("training.patience", 8)  # of 20 validations: a model that overfits does not recover
-    set_default("training.precision", "bfloat16" if context.cuda and context.bfloat16 else "float32")
-    return resolved, chosen_names
+        set_default("training.patience", 8, "of 20 validations: a model that overfits does not recover")
+    has_bfloat16 = context.cuda and context.bfloat16
+    support = "the GPU computes it directly" if has_bfloat16 else f"{context.machine} without fast bfloat16"
+    set_default("training.precision", "bfloat16" if has_bfloat16 else "float32", support)
+    return resolved, reasons
 
 
 def estimate_epochs(
@@ -89,9 +100,10 @@ def estimate_tokens_per_second(settings: ResolvedSettings, context: DefaultsCont
     return min(flops_per_second / (6 * num_parameters), max_tokens_per_second)
 
 
-def set_batch_size(batch_size: int, context: DefaultsContext, set_default: SetDefault) -> None:
+def set_batch_size(batch_size: int, context: DefaultsContext, set_default: SetDefault, reason: str = "") -> None:
     """Sets the default batch size, rounded up to a multiple of the number of processes."""
-    set_default("training.batch_size", max(1, math.ceil(batch_size / context.processes)) * context.processes)
+    rounded = max(1, math.ceil(batch_size / context.processes)) * context.processes
+    set_default("training.batch_size", rounded, reason)
 
 
 def set_transformer_defaults(
@@ -99,14 +111,27 @@ def set_transformer_defaults(
 ) -> None:
     """Sets defaults: heads of about `head_width`; feed-forward layers `feedforward_ratio` times the network's width."""
     width = settings.network.width
-    set_default("transformer.heads", choose_num_heads(width, max(1, head_width)))
-    set_default("transformer.hidden", feedforward_ratio * width)
+    heads = choose_num_heads(width, max(1, head_width))
+    set_default("transformer.heads", heads, f"heads of width {width // heads}")
+    set_default("transformer.hidden", feedforward_ratio * width, f"{feedforward_ratio} times the width of the network")
 
 
 def scale_learning_rate(settings: ResolvedSettings, rate: float, reference_size: int) -> float:
     """Returns `rate`, found at width × depth = `reference_size`, scaled by the inverse square root of the size."""
     size = settings.network.width * settings.network.depth
     return float(f"{rate * (reference_size / size) ** 0.5:.2g}")
+
+
+def describe_epochs(epochs: float) -> str:
+    """Returns why there is so much dropout."""
+    return f"the budget allows about {epochs:.2g} epochs; more epochs need more dropout"
+
+
+def describe_rate(settings: ResolvedSettings) -> str:
+    """Returns why the learning rate is so large."""
+    if settings.training.optimizer != "adamw":
+        return f"for {settings.training.optimizer}"
+    return f"found for {settings.model}, at width {settings.network.width} and depth {settings.network.depth}"
 
 
 def choose_num_heads(width: int, head_width: int) -> int:
@@ -118,14 +143,15 @@ def choose_num_heads(width: int, head_width: int) -> int:
 def set_fallback_defaults(settings: ResolvedSettings, context: DefaultsContext, set_default: SetDefault) -> None:
     """Sets the defaults of a task without its own rules: a small network, since labelled examples are usually few."""
     is_transformer = settings.model == "transformer"
-    set_default("network.width", 256 if context.cuda else 128)
-    set_default("network.depth", 2 if is_transformer else 1)
-    set_default("network.embedding", settings.network.width)
-    set_default("network.dropout", 0.2)
+    set_default("network.width", 256 if context.cuda else 128, f"labelled examples are usually few; {context.machine}")
+    set_default("network.depth", 2 if is_transformer else 1, "labelled examples are usually few")
+    set_default("network.embedding", settings.network.width, SAME_WIDTH)
+    set_default("network.dropout", 0.2, "labelled examples are usually few")
     if is_transformer:
         set_transformer_defaults(settings, set_default, 32)
-    set_default("data.max_length", max(1, min(512, context.max_length)))
-    set_default("data.max_tokens", 32_768 if context.cuda else 8_192)
-    set_batch_size(min(32, context.num_examples // 8), context, set_default)
-    set_default("training.learning_rate", 1e-3 if is_transformer else 3e-3)
-    set_default("training.weight_decay", 0.01)
+    set_default("data.max_length", max(1, min(512, context.max_length)), "the longest training example, at most 512")
+    set_default("data.max_tokens", 32_768 if context.cuda else 8_192, f"what {context.machine} reads at once")
+    reason = f"an epoch of {context.num_examples:,} examples has at least 8 updates"
+    set_batch_size(min(32, context.num_examples // 8), context, set_default, reason)
+    set_default("training.learning_rate", 1e-3 if is_transformer else 3e-3, f"usual for {settings.model}")
+    set_default("training.weight_decay", 0.01, "usual")

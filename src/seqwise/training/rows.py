@@ -1,4 +1,4 @@
-"""Reads `metrics.jsonl`, `watch.jsonl` and `summary.json` of a run. Lines that are damaged or incomplete are skipped.
+"""Reads the files of a run that have a row per step, and `summary.json`. Damaged and incomplete lines are skipped.
 
 A process that is killed, or a full disk, cuts a line short; and the files may have been edited. So every line is
 checked here, and the readers of the rows need not check it again.
@@ -40,6 +40,12 @@ def read_layers(path: Path) -> list[dict[str, Any]]:
         for row in read_rows(path)
         if all(_is_table(row.get(name), num_levels) for name, num_levels in LAYER_TABLES.items())
     ]
+
+
+def read_samples(path: Path) -> list[dict[str, Any]]:
+    """Returns the rows of `samples.jsonl` whose samples hold texts only."""
+    return [row for row in read_rows(path) if all(is_number(row.get(name)) for name in ("seconds", "cost"))
+            and _are_samples(row.get("samples"))]  # fmt: skip
 
 
 def is_summary(values: dict[str, Any]) -> bool:
@@ -89,3 +95,10 @@ def _is_table(value: object, num_levels: int) -> bool:
         is_pair = isinstance(value, list) and len(value) == 2
         return all(map(is_number, value)) if is_pair else is_number(value)  # type: ignore[call-overload]
     return isinstance(value, dict) and all(_is_table(each, num_levels - 1) for each in value.values())
+
+
+def _are_samples(value: object) -> bool:
+    texts = ("input", "output", "expected")
+    return isinstance(value, list) and all(
+        isinstance(each, dict) and all(isinstance(each.get(name), str) for name in texts) for each in value
+    )

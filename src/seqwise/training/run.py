@@ -6,6 +6,7 @@
     checkpoints/step-N/  all that resuming needs         start.safetensors   vectors of `--vectors`, if any
     README.md            the model card                  curve.svg           the learning curve
     summary.json         times and final validation      watch.jsonl         layers over training (`--training.watch`)
+    samples.jsonl        predictions during training     choices.json        settings chosen by rule, and why
     training_summary.safetensors  hashes of the training examples, and baselines
     failure.json         why training has failed: problem, fix and time; until the run is resumed
 
@@ -52,11 +53,19 @@ if TYPE_CHECKING:
 
 FORMAT = 1  # increased when older versions of Seqwise cannot read the folder
 CONFIG, ENVIRONMENT, WEIGHTS, SUMMARY = "config.yaml", "env.json", "model.safetensors", "summary.json"
+CHOICES = "choices.json"  # dotted name of a setting that was chosen by rule → the reason, or ""
 INITIAL_EMBEDDINGS = "start.safetensors"
 COMPARISON_FILE = "compare.yaml"  # its presence makes a folder a comparison
 MAX_NAMED_RUNS = 12  # in an error
 MODEL_FILE = "model_file"  # key in env.json: the file that defines a user-defined model
-CREATED_FILES = ("tokenizer*.json", ATTRIBUTES_FILE, SUMMARY_FILE, INITIAL_EMBEDDINGS, ENVIRONMENT)  # before CONFIG
+CREATED_FILES = (
+    "tokenizer*.json",
+    ATTRIBUTES_FILE,
+    SUMMARY_FILE,
+    INITIAL_EMBEDDINGS,
+    ENVIRONMENT,
+    CHOICES,
+)  # before CONFIG
 RUN_FOLDER = FolderKind("run", CONFIG, CREATED_FILES, get_resume_command)
 REQUIRED_SETTINGS = ("task", "model", "network.width", "network.depth")  # with another value, the weights do not fit
 OLD_KEYS = {"split_rule": "split", "seqwise_version": "seqwise"}  # field of `RunMetadata` → its key in config.yaml
@@ -106,6 +115,7 @@ class Run:
         environment: dict,
         initial_embeddings: dict[str, Tensor] | None = None,
         training_summary: TrainingSummary | None = None,
+        choices: dict[str, str] | None = None,
     ) -> Run:
         """Creates a new folder; an existing one is never overwritten."""
         RUN_FOLDER.check_new(folder)
@@ -119,6 +129,8 @@ class Run:
             if initial_embeddings:
                 save_weights(folder / INITIAL_EMBEDDINGS, initial_embeddings)
             write_text(folder / ENVIRONMENT, json.dumps(environment, indent=2) + "\n")
+            if choices is not None:
+                write_text(folder / CHOICES, json.dumps(choices, indent=1, ensure_ascii=False) + "\n")
             # Written last: its presence makes the folder a run, and `run` at its end proves that it is complete.
             write_text(folder / CONFIG, run._format_config())
         return run
@@ -167,6 +179,10 @@ class Run:
     @property
     def watch_file(self) -> Path:
         return self.folder / "watch.jsonl"
+
+    @property
+    def samples_file(self) -> Path:
+        return self.folder / "samples.jsonl"
 
     @cached_property
     def preprocessor(self) -> Preprocessor:
@@ -253,6 +269,10 @@ class Run:
         """Appends a line to `watch.jsonl`: a row of `training.watch.LayerWatch`."""
         self._append(self.watch_file, row)
 
+    def log_samples(self, row: dict[str, Any]) -> None:
+        """Appends a line to `samples.jsonl`: a row of `training.samples.SampleLog`."""
+        self._append(self.samples_file, row)
+
     def _append(self, path: Path, row: dict[str, Any]) -> None:
         with explain_write_errors(path, get_resume_fix(self.folder)):
             with path.open("a", encoding="utf-8") as file:
@@ -266,9 +286,13 @@ class Run:
         """Returns every complete line of `watch.jsonl`; none if the run was trained without `--training.watch`."""
         return rows.read_layers(self.watch_file)
 
+    def read_samples(self) -> list[dict[str, Any]]:
+        """Returns every complete line of `samples.jsonl`."""
+        return rows.read_samples(self.samples_file)
+
     def drop_metrics_after(self, step: int) -> None:
         """Removes what a killed process wrote after its last checkpoint; the resumed run writes it again."""
-        for path in (self.metrics_file, self.watch_file):
+        for path in (self.metrics_file, self.watch_file, self.samples_file):
             if path.exists() or path == self.metrics_file:
                 lines = [json.dumps(row) + "\n" for row in rows.read_rows(path) if row["step"] <= step]
                 self.write_text(path.name, "".join(lines))

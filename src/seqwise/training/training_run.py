@@ -7,7 +7,7 @@ content. `TrainingRun.steps` yields the steps of the loop and saves; the caller 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -24,7 +24,7 @@ from seqwise.layers import Recurrent
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
 from seqwise.tasks.checks import check_precision
-from seqwise.tasks.defaults import DefaultsContext, resolve
+from seqwise.tasks.defaults import resolve
 from seqwise.tasks.guess import guess_task
 from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.card import build_curve_svg, build_model_card
@@ -35,6 +35,7 @@ from seqwise.training.checkpoints import (
     remove_unusable_checkpoints,
     save_checkpoint,
 )
+from seqwise.training.choices import build_defaults_context, explain_reading
 from seqwise.training.clock import read_clock
 from seqwise.training.distribution import World, get_local_device
 from seqwise.training.health_monitor import open_monitor
@@ -48,6 +49,7 @@ from seqwise.training.initialization import (
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.memory import explain_out_of_memory
 from seqwise.training.run import MODEL_FILE, RUN_FOLDER, Run, RunMetadata, Summary
+from seqwise.training.samples import open_samples
 from seqwise.training.single_pass import SinglePassRun
 from seqwise.training.step import get_objective
 from seqwise.training.validation import (
@@ -83,19 +85,26 @@ def create_run(
     settings = detect_task(settings, data, log)
     check_effects([settings], list_changed(settings))
     RUN_FOLDER.check_new(folder)
-    settings, task, word_vectors = prepare_task(data, settings, log, progress)
+    requested, messages = settings.model_copy(deep=True), list[str]()
+
+    def record(message: str) -> None:
+        messages.append(message)
+        log(message)
+
+    settings, task, word_vectors = prepare_task(data, settings, record, progress)
     vector_width = 0 if word_vectors is None else word_vectors.vectors.dim
     device = choose_device(settings)
-    resolved, chosen_names = resolve(settings, build_defaults_context(task, device, processes, vector_width))
+    resolved, reasons = resolve(settings, build_defaults_context(task, device, processes, vector_width))
     task.check(resolved)
     family = get_family(resolved.model)
     if resolved.training.compile:
         find_compilable_stacks(device, (lambda: task.build(resolved)) if family.has_gradients else None)
     if family.has_gradients:
         task.batches(resolved, 0, processes)  # raises an error if a batch cannot be divided among the processes
-    run = create_run_folder(folder, data, resolved, task, word_vectors, command, log)
-    if chosen_names:
-        log("chosen by rule: " + ", ".join(format_settings(resolved, chosen_names)))
+    choices = {**explain_reading(requested, settings, messages), **reasons}
+    run = create_run_folder(folder, data, resolved, task, word_vectors, command, log, choices)
+    if reasons:
+        log("chosen by rule: " + ", ".join(format_settings(resolved, reasons)))
     return run, task
 
 
@@ -121,6 +130,7 @@ def create_run_folder(
     word_vectors: WordVectors | None = None,
     command: str = "",
     log: LogFunction = no_log,
+    choices: dict[str, str] | None = None,
 ) -> Run:
     """Creates the folder of a run, with everything that is known before training."""
     metadata = RunMetadata(data, task.fingerprint, task.split_rule, command, environment.get_version())
@@ -130,9 +140,8 @@ def create_run_folder(
         description[MODEL_FILE] = get_files_by_name(FAMILY_FILES).get(settings.model)
     if get_family(settings.model).is_recurrent:
         description["recurrent_path"] = describe_backend(choose_device(settings))
-    return Run.create(
-        folder, settings, metadata, task.preprocessor, description, initial_embeddings, task.training_summary
-    )
+    summary = task.training_summary
+    return Run.create(folder, settings, metadata, task.preprocessor, description, initial_embeddings, summary, choices)
 
 
 def detect_task(settings: Settings, data: str, log: LogFunction = no_log) -> Settings:
@@ -195,6 +204,7 @@ class TrainingRun:
         is_watched = settings.training.watch and world.is_first
         self.layer_watch = LayerWatch(self.trainer, run.log_layers) if is_watched else None
         self.monitor = open_monitor(run, task, model) if world.is_first and not self.ended else None
+        self.samples = open_samples(run, task, self.trainer) if world.is_first else None
 
     def _validate(self, share: float | None = None) -> dict[str, float]:
         """Returns metrics on a share of the validation split, by default the share that is used during training."""
@@ -352,6 +362,8 @@ class TrainingRun:
             self.run.log(step)
         if self.layer_watch is not None:
             self.layer_watch.finish_step(step)
+        if self.samples is not None:
+            self.samples.add(step)
         return step
 
     def _save_best_weights(self) -> None:
@@ -383,16 +395,3 @@ def choose_device(settings: Settings) -> torch.device:
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("PyTorch finds no CUDA device here.", fix="Leave out --device, or see: seqwise doctor")
     return torch.device(settings.device)
-
-
-def build_defaults_context(task: Task, device: torch.device, processes: int, vector_width: int = 0) -> DefaultsContext:
-    """Returns the context of the default rules; `vector_width` is the width of the word vectors, if there are any."""
-    cuda = device.type == "cuda"
-    return DefaultsContext(
-        **asdict(task.size()),
-        cuda=cuda,
-        cores=environment.count_cpus(),
-        processes=processes,
-        vector_width=vector_width,
-        bfloat16=cuda and torch.cuda.is_bf16_supported(including_emulation=False),
-    )

@@ -18,7 +18,7 @@ from seqwise.errors import UsageError
 from seqwise.tasks import get_task
 from seqwise.tasks.defaults import DefaultsContext
 from seqwise.tasks.task import Task
-from seqwise.training.training_run import build_defaults_context
+from seqwise.training.choices import build_defaults_context
 
 sys.path.append(str(Path(__file__).parents[2] / "contracts"))  # small data of each task
 

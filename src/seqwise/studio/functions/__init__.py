@@ -49,6 +49,7 @@ class Function:
 
 def get_functions() -> dict[str, Function]:
     """Returns all functions by name."""
-    from seqwise.studio.functions import predictions, views
+    from seqwise.studio.functions import predictions, runs, views
 
-    return {**predictions.FUNCTIONS, **views.FUNCTIONS}
+    modules = (predictions, runs, views)
+    return {name: function for module in modules for name, function in module.FUNCTIONS.items()}

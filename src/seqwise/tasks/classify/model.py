@@ -21,7 +21,13 @@ from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.defaults import DefaultsContext, SetDefault, set_batch_size, set_transformer_defaults
+from seqwise.tasks.defaults import (
+    SAME_WIDTH,
+    DefaultsContext,
+    SetDefault,
+    set_batch_size,
+    set_transformer_defaults,
+)
 
 EVALUATION_BATCH_SIZE, MAX_EVALUATION_TOKENS = 256, 16_384  # of a batch in evaluation
 LARGE_DATASET = 50_000  # number of examples from which a larger network with less dropout is better
@@ -127,22 +133,27 @@ def set_classify_defaults(settings: ResolvedSettings, context: DefaultsContext, 
     The numbers come from the searches in docs/log.md.
     """
     is_transformer, is_small = settings.model == "transformer", context.num_examples < LARGE_DATASET
-    set_default("network.width", 128 if is_small else 384 if context.cuda else 256)
-    set_default("network.depth", 2 if is_transformer or (context.cuda and not is_small) else 1)
-    set_default("network.embedding", settings.network.width)
+    size = f"{context.num_examples:,} texts are {'few' if is_small else 'many'}"
+    width = 128 if is_small else 384 if context.cuda else 256
+    set_default("network.width", width, size if is_small else f"{size}; {context.machine}")
+    depth = 2 if is_transformer or (context.cuda and not is_small) else 1
+    set_default("network.depth", depth, f"{settings.model} on {context.machine}; {size}")
+    set_default("network.embedding", settings.network.width, SAME_WIDTH)
     if settings.model in RECURRENT_FAMILIES:
-        set_default("recurrent.bidirectional", True)
+        set_default("recurrent.bidirectional", True, "the whole text is known")
     if is_transformer:
         set_transformer_defaults(settings, set_default, settings.network.width // 4, feedforward_ratio=2)
-    set_default("classify.pooling", "attention" if is_small else "max")
-    set_default("network.dropout", (0.3 if is_transformer else 0.5) if is_small else 0.2)
+    set_default("classify.pooling", "attention" if is_small else "max", size)
+    dropout = (0.3 if is_transformer else 0.5) if is_small else 0.2
+    set_default("network.dropout", dropout, f"{size}: few texts need strong dropout")
     if settings.model in RECURRENT_FAMILIES:
-        set_default("recurrent.weight_dropout", 0.0)
-    set_default("classify.word_dropout", 0.1)
-    set_default("classify.label_smoothing", 0.0)
+        set_default("recurrent.weight_dropout", 0.0, "the dropout of the layers is enough")
+    set_default("classify.word_dropout", 0.1, "a model should not depend on single words")
+    set_default("classify.label_smoothing", 0.0, "off unless set")
     # Small batches, because few examples need many updates.
-    set_batch_size(min(32 if is_small else 128, context.num_examples // 8), context, set_default)
-    set_default("data.max_tokens", 32_768 if context.cuda else 8_192)
+    reason = f"{size}: few texts need small batches, and so many updates"
+    set_batch_size(min(32 if is_small else 128, context.num_examples // 8), context, set_default, reason)
+    set_default("data.max_tokens", 32_768 if context.cuda else 8_192, f"what {context.machine} reads at once")
     _set_optimisation_defaults(settings, context, set_default, is_small)
 
 
@@ -159,7 +170,9 @@ def _set_optimisation_defaults(
     rate = 1e-2 if is_small and not has_pretrained_vectors else 3e-3
     if settings.model == "transformer":
         rate = 3e-3 if is_small else 1e-3
-    set_default("training.learning_rate", rate if is_adam else 1.0)
-    set_default("training.weight_decay", 0.01 if is_adam else 1e-6)
+    reason = f"for {settings.model} with {settings.training.optimizer}"
+    details = f"{'few' if is_small else 'many'} texts{', word vectors' if has_pretrained_vectors else ''}"
+    set_default("training.learning_rate", rate if is_adam else 1.0, f"{reason}; {details}")
+    set_default("training.weight_decay", 0.01 if is_adam else 1e-6, reason)
     if is_small and is_adam:
-        set_default("training.ema", 0.995)  # with few texts, updates are noisy and averaged weights are better
+        set_default("training.ema", 0.995, "with few texts, updates are noisy and averaged weights are better")

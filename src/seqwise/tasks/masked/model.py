@@ -22,8 +22,11 @@ from seqwise.layers.record import record_value
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import (
+    SAME_WIDTH,
     DefaultsContext,
     SetDefault,
+    describe_epochs,
+    describe_rate,
     estimate_epochs,
     scale_learning_rate,
     set_batch_size,
@@ -198,29 +201,37 @@ def set_masked_defaults(settings: ResolvedSettings, context: DefaultsContext, se
     is_small, cuda = context.num_tokens < 200_000, context.cuda
     # A recurrent model is two language models, each half as wide as the whole.
     width = (256 if is_small else 512) if is_recurrent else (128 if is_small else 256)
-    set_default("network.width", 2 * width if cuda else width)
-    set_default("network.depth", (6 if is_transformer else 2) if cuda else 1 if is_recurrent else 2)
-    set_default("network.embedding", -(-settings.network.width // 2) if is_recurrent else settings.network.width)
+    size = f"{context.num_tokens:,} training tokens on {context.machine}"
+    set_default("network.width", 2 * width if cuda else width, f"{size}: more text supports a wider model")
+    depth = (6 if is_transformer else 2) if cuda else 1 if is_recurrent else 2
+    set_default("network.depth", depth, f"{settings.model} on {context.machine}")
+    embedding = -(-settings.network.width // 2) if is_recurrent else settings.network.width
+    set_default("network.embedding", embedding, "the width of each direction" if is_recurrent else SAME_WIDTH)
     if is_recurrent:
-        set_default("recurrent.bidirectional", True)
-        set_default("recurrent.concat_directions", False)  # concatenated directions would see what they predict
+        set_default("recurrent.bidirectional", True, "a masked word depends on those before and after it")
+        reason = "concatenated directions would see what they predict"
+        set_default("recurrent.concat_directions", False, reason)
     if is_transformer:
         set_transformer_defaults(settings, set_default, 64)
-    set_default("data.order", "windows")
-    set_default("data.window", max(3, min(128 if cuda else 64, context.num_tokens // 64)))
+    set_default("data.order", "windows", "each window is read on its own")
+    set_default("data.window", max(3, min(128 if cuda else 64, context.num_tokens // 64)), size)
     # Where only every seventh token is a target, twice the batch size of the language task.
     max_batch_size = (64 if cuda else 16) if is_recurrent else (128 if cuda else 32)
-    set_batch_size(min(max_batch_size, context.num_tokens // 256), context, set_default)
+    reason = "every token is a target" if is_recurrent else "only every seventh token is a target"
+    set_batch_size(min(max_batch_size, context.num_tokens // 256), context, set_default, reason)
     window = settings.data.window if isinstance(settings.data.window, int) else 1
-    set_default("data.max_length", window)
-    set_default("data.max_tokens", settings.training.batch_size * window)
+    set_default("data.max_length", window, "the window")
+    set_default("data.max_tokens", settings.training.batch_size * window, "the batch size times the window")
     # Each epoch masks other tokens, so less dropout is needed than in the language task.
     epochs = estimate_epochs(settings, context)
     level = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3
-    set_default("network.dropout", (0.0, 0.0, 0.1, 0.1)[level] if is_transformer else (0.1, 0.2, 0.3, 0.4)[level])
+    reason, dropout = describe_epochs(epochs), (0.0, 0.0, 0.1, 0.1) if is_transformer else (0.1, 0.2, 0.3, 0.4)
+    set_default("network.dropout", dropout[level], reason)
     if is_recurrent:
-        set_default("recurrent.weight_dropout", (0.0, 0.0, 0.1, 0.2)[level])
+        set_default("recurrent.weight_dropout", (0.0, 0.0, 0.1, 0.2)[level], reason)
     is_adam = settings.training.optimizer == "adamw"
     rate = {"transformer": 2e-3, "feedforward": 2e-3, "rnn": 3e-3}.get(settings.model, 5e-3)
-    set_default("training.learning_rate", scale_learning_rate(settings, rate, 512) if is_adam else 10.0)
-    set_default("training.weight_decay", (0.1 if is_transformer else 0.01) if is_adam else 1e-6)
+    rate = scale_learning_rate(settings, rate, 512) if is_adam else 10.0
+    set_default("training.learning_rate", rate, describe_rate(settings))
+    decay = (0.1 if is_transformer else 0.01) if is_adam else 1e-6
+    set_default("training.weight_decay", decay, f"for {settings.model} with {settings.training.optimizer}")

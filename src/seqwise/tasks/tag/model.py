@@ -33,6 +33,7 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import (
     DefaultsContext,
     SetDefault,
+    describe_epochs,
     estimate_epochs,
     set_batch_size,
     set_transformer_defaults,
@@ -249,28 +250,33 @@ def set_tag_defaults(settings: ResolvedSettings, context: DefaultsContext, set_d
 
     The numbers come from the searches in docs/log.md.
     """
-    set_default("network.width", 256 if context.cuda else 200)
-    set_default("network.depth", 2 if settings.model in ("transformer", "feedforward") else 1)
-    set_default("network.embedding", 100)
-    set_default("tag.characters", 0 if settings.init else 64)  # a pre-trained encoder reads word vectors only
+    set_default("network.width", 256 if context.cuda else 200, f"tagged data sets are small; {context.machine}")
+    depth = 2 if settings.model in ("transformer", "feedforward") else 1
+    set_default("network.depth", depth, f"{settings.model} on a small data set")
+    set_default("network.embedding", 100, "tagged data sets are small")
+    reason = "a pre-trained encoder reads word vectors only" if settings.init else "endings and capitals tell a tag"
+    set_default("tag.characters", 0 if settings.init else 64, reason)
     set_default("tag.crf", False)  # `Tag.fit_preprocessor` has set it to True if the tags mark spans
     if settings.model in RECURRENT_FAMILIES:
-        set_default("recurrent.bidirectional", True)  # the words after a word are as informative as those before it
+        reason = "the words after a word are as informative as those before it"
+        set_default("recurrent.bidirectional", True, reason)
     if settings.model == "transformer":
         set_transformer_defaults(settings, set_default, settings.network.width // 4)
     # Small enough that an epoch of few sentences has some updates.
-    set_batch_size(max(4, min(32, context.num_examples // 32)), context, set_default)
-    set_default("data.max_tokens", 8192 if context.cuda else 2048)
+    reason = f"an epoch of {context.num_examples:,} sentences has some updates"
+    set_batch_size(max(4, min(32, context.num_examples // 32)), context, set_default, reason)
+    set_default("data.max_tokens", 8192 if context.cuda else 2048, f"what {context.machine} reads at once")
     # More epochs need more dropout.
     words_per_second = GPU_WORDS_PER_SECOND if context.cuda else CPU_WORDS_PER_SECOND * context.cores
     epochs = estimate_epochs(settings, context, words_per_second)
     level = 0 if epochs < 2 else 1 if epochs < 6 else 2
-    set_default(
-        "network.dropout", (0.1, 0.15, 0.2)[level] if settings.model == "transformer" else (0.2, 0.35, 0.5)[level]
-    )
+    dropout = (0.1, 0.15, 0.2)[level] if settings.model == "transformer" else (0.2, 0.35, 0.5)[level]
+    set_default("network.dropout", dropout, describe_epochs(epochs))
     if settings.model in RECURRENT_FAMILIES:
-        set_default("recurrent.weight_dropout", 0.0)
+        set_default("recurrent.weight_dropout", 0.0, "the dropout of the layers is enough")
     is_adam = settings.training.optimizer == "adamw"
     # CoNLL-2003, six minutes of a GPU, validation F1: 0.005 → 91.1, 0.007 → 90.2.
-    set_default("training.learning_rate", (1e-3 if settings.model == "transformer" else 5e-3) if is_adam else 0.1)
-    set_default("training.weight_decay", 0.01 if is_adam else 1e-6)
+    rate = (1e-3 if settings.model == "transformer" else 5e-3) if is_adam else 0.1
+    reason = f"for {settings.model} with {settings.training.optimizer}"
+    set_default("training.learning_rate", rate, reason)
+    set_default("training.weight_decay", 0.01 if is_adam else 1e-6, reason)

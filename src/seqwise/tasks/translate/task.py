@@ -26,21 +26,12 @@ from seqwise.data.batch import iterate_by_length, spread_indices
 from seqwise.data.tables import split_commas
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import RunError, UsageError
-from seqwise.families import RECURRENT_FAMILIES
 from seqwise.files import check_output_path
 from seqwise.layers.embedding import Embedding
 from seqwise.losses import sum_losses
 from seqwise.metrics.evaluation import Evaluation, compute_entropy
 from seqwise.metrics.translation import compute_bleu_from_counts, count_bleu_ngrams
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.defaults import (
-    DefaultsContext,
-    SetDefault,
-    estimate_epochs,
-    scale_learning_rate,
-    set_batch_size,
-    set_transformer_defaults,
-)
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.latency import Stopwatch
@@ -54,6 +45,7 @@ from seqwise.tasks.task import (
     ProcessGroup,
     Size,
 )
+from seqwise.tasks.translate.defaults import MAX_LENGTH, set_translate_defaults
 from seqwise.tasks.translate.evaluation import (
     compute_baselines,
     compute_metrics,
@@ -68,55 +60,9 @@ from seqwise.tasks.translate.model import PairBatch, Translator, collate
 from seqwise.tasks.translate.reader import Pair, PairSplits, expand_pairs, read_pairs, warn_about_suspicious_pairs
 from seqwise.tasks.translate.vocabularies import encode, get_bos_eos_ids, train_tokenizers
 
-MAX_LENGTH = 512  # tokens of one text, unless set
 VALIDATION_PAIRS = {"cpu": 200, "cuda": 1_000}  # pairs that are translated in each validation
 VALIDATION_BATCH_SIZE, MAX_VALIDATION_TOKENS = 64, 8_192  # of the batches whose loss is computed
-MAX_CHARACTER_VOCABULARY = 500  # a vocabulary of at most this size is assumed to be one of characters
 MIN_BLEU_WORDS = 4  # mean words per target; with fewer, exact match is the primary metric instead of BLEU
-
-
-def set_translate_defaults(settings: ResolvedSettings, context: DefaultsContext, set_default: SetDefault) -> None:
-    """Chooses the settings that are not set. The numbers come from the searches in docs/log.md."""
-    is_transformer = settings.model == "transformer"
-    has_characters = context.vocabulary_size <= MAX_CHARACTER_VOCABULARY
-    # Some ten thousand sentences are enough for a small model only, and a CPU has time for an even smaller one.
-    is_large = context.num_tokens > 20_000_000
-    if context.cuda:
-        set_default("network.width", (512 if is_large else 256) if is_transformer else (1024 if is_large else 512))
-        set_default("network.depth", (6 if is_large else 4) if is_transformer else (2 if is_large else 1))
-    else:
-        set_default("network.width", 128 if has_characters else 256)
-        set_default("network.depth", 2 if is_transformer else 1)
-    width = settings.network.width
-    # Characters are few, and their vectors can be small.
-    set_default("network.embedding", width if is_transformer or not has_characters else max(1, width // 2))
-    if settings.model in RECURRENT_FAMILIES:
-        set_default("recurrent.weight_dropout", 0.0)
-        set_default("recurrent.bidirectional", True)
-        set_default("recurrent.concat_directions", True)
-    if is_transformer:
-        set_transformer_defaults(settings, set_default, 32)
-    # Batches are limited by tokens, so that long pairs cost as much as short ones; a GPU needs some thousands.
-    set_default("data.max_length", max(1, min(MAX_LENGTH, context.max_length)))
-    # builtin:dates, a Transformer after 120k tokens: exact 24 % with batches of 64, 74 % with 32, in a fifth more time.
-    batch_size = 512 if context.cuda else 32 if is_transformer else 64
-    max_batch_size = max(1, context.num_examples // 20)  # an epoch of small data still has some updates
-    set_batch_size(min(batch_size, max_batch_size), context, set_default)
-    set_default("data.max_tokens", max(settings.data.max_length, 6_144 if context.cuda else 2_048) + 1)
-    # More epochs need more dropout.
-    is_repeated = estimate_epochs(settings, context) > 8 and context.num_tokens < 5_000_000
-    dropout = (0.3 if is_repeated else 0.1) if is_transformer else (0.4 if is_repeated else 0.2)
-    set_default("network.dropout", 0.1 if has_characters else dropout)
-    set_default("translate.label_smoothing", 0.0 if has_characters else 0.1)
-    is_adam = settings.training.optimizer == "adamw"
-    # builtin:dates, 114 updates of an LSTM of width 128: exact 3 % at 0.004, 31 % at 0.008, 86 % at 0.015.
-    # Family → learning rate, and the width × depth at which it was found.
-    rates = {"transformer": (1.5e-3, 512), "rnn": (1e-3, 256), "feedforward": (2e-3, 256)}
-    rate = scale_learning_rate(settings, *rates.get(settings.model, (1e-2 if has_characters else 3e-3, 256)))
-    set_default("training.learning_rate", rate if is_adam else 1.0)
-    set_default("training.weight_decay", 0.01 if is_adam else 1e-6)
-    if context.cuda and is_adam:
-        set_default("training.ema", 0.999)  # Multi30k, LSTM: validation BLEU 36.8 against 36.2
 
 
 class Translate(ExampleTask):

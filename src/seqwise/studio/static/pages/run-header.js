@@ -1,0 +1,112 @@
+// The head of the page: name, state, result, progress, what can be done with the run, and its commands.
+import { make, makeButton, makeCopyButton } from "../../../page/components/elements.js";
+import { formatBytes, formatCount, formatDigits, formatDuration, formatWhole, isNumber } from "../../../page/components/numbers.js";
+
+const SHARES = ["accuracy", "token_accuracy", "span_f1", "exact_match"];  // metrics that are shown as percentages
+const PURPOSES = { train: "Trained with", predict: "Predict", evaluate: "Evaluate", inspect: "Look inside", resume: "Resume" };
+
+export const nameMetric = (name) => name === "span_f1" ? "span F1" : name === "bleu" ? "BLEU" : name === "mse" ? "MSE" : name.replaceAll("_", " ");
+export const formatMetric = (name, value) => SHARES.includes(name) ? formatDigits(100 * value) + " %" : formatDigits(value, 4);
+
+export function makeCommand(command, title = null) {
+  const code = make("pre", {}, make("code", {}, command));
+  return make("div", { class: "run-command" }, title && make("span", { class: "run-purpose" }, title), make("div", { class: "command" }, code, makeCopyButton(code)));
+}
+
+function makeFact(name, value, title = null) {
+  return value === null || value === undefined || value === "" ? null
+    : make("div", { title }, make("dt", {}, name), make("dd", {}, make("bdi", {}, String(value))));
+}
+
+function makeProgress(row) {
+  if (!isNumber(row.progress) || row.state === "finished") return null;
+  const share = Math.min(1, row.progress), left = share > 0.002 ? row.seconds * (1 - share) / share : null;
+  const isRunning = row.state === "running";
+  const text = `${formatDigits(100 * share, share < 0.1 ? 2 : 3)} % of the budget` + (isRunning && left !== null ? `, about ${formatDuration(Math.round(left))} left` : "");
+  const bar = make("div", { class: "run-bar", role: "progressbar", "aria-label": "progress", "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(100 * share), "aria-valuetext": text },
+    make("span", { style: `width: ${100 * share}%` }));
+  return make("div", { class: "run-progress" }, bar, make("span", {}, text));
+}
+
+export function createHeader(initial, { studio, id }) {
+  const state = make("span"), facts = make("dl", { class: "run-facts" }), progress = make("div"), problem = make("div");
+  const result = make("div", { class: "run-result" }), actions = make("div", { class: "row run-actions" }), commands = make("details", { class: "run-commands" }), trained = make("div", { class: "run-trained" });
+  const parent = initial.parent && make("p", { class: "run-parent" }, "A run of the comparison ", make("a", { href: studio.makeAddress("compare", { id: initial.parent }) }, make("bdi", {}, initial.parent)));
+  const element = make("header", { class: "run-header" },
+    make("div", { class: "run-title" }, make("div", {}, make("h1", {}, make("bdi", {}, initial.name)), make("div", { class: "row" }, state, actions)), result),
+    parent, progress, problem, facts, trained, commands);
+  let shownState = null, shownCommands = null;
+
+  const act = async (path, values, message) => {
+    for (const button of actions.querySelectorAll("button")) button.disabled = true;
+    try {
+      const answer = await studio.send(path, values);
+      if (message) studio.showMessage(message);
+      return answer;
+    } catch (error) {
+      studio.showError(error);
+    } finally {
+      for (const button of actions.querySelectorAll("button")) button.disabled = false;
+    }
+  };
+  const remove = async () => {
+    const answer = await act("/api/delete", { ids: [id] });
+    if (!answer) return;
+    const undo = makeButton("Undo", async () => {
+      try {
+        await studio.send("/api/restore", { tokens: answer.tokens });
+        studio.go("run", { id });
+      } catch (error) { studio.showError(error); }
+    });
+    studio.showMessage(`${initial.name} is in the trash.`, { action: undo });
+    studio.go("runs");
+  };
+  const drawActions = (run, row) => {
+    const hasWeights = Boolean(run.parameters), isRunning = row.state === "running";
+    const link = (text, page) => hasWeights && make("a", { class: "run-button", href: studio.makeAddress(page, { id }) }, text);
+    actions.replaceChildren(...[
+      link("Use", "use"), link("Look inside", "inside"),
+      isRunning && makeButton("Stop", () => act("/api/jobs/stop", { id }, "The run stops after the present update; it can be resumed."), { "aria-label": "Stop the training" }),
+      ["stopped", "failed"].includes(row.state) && !row.parent && makeButton("Resume", () => act("/api/jobs/resume", { id }, "The run is resumed."), { "aria-label": "Resume the training" }),
+      !isRunning && !row.parent && makeButton("Delete", remove, { class: "run-delete", "aria-label": "Delete the run" }),
+    ].filter(Boolean));
+  };
+  const drawCommands = (run) => {
+    const entries = Object.entries(run.commands).filter(([purpose]) => purpose !== "resume" || run.state !== "finished");
+    const [first, ...others] = entries;
+    trained.replaceChildren(makeCommand(first[1], PURPOSES[first[0]]));
+    commands.replaceChildren(make("summary", {}, "More commands"), ...others.map(([purpose, command]) => makeCommand(command, PURPOSES[purpose])));
+  };
+  const update = (run, row) => {
+    state.className = `state is-${row.state}`;
+    state.textContent = row.state + (row.ended && row.state === "finished" ? `: ${row.ended}` : "");
+    result.replaceChildren(...isNumber(row.value) ? [make("b", {}, formatMetric(row.metric, row.value)),
+      make("span", {}, `validation ${nameMetric(row.metric)}`), run.best_step !== null && make("span", { class: "hint" }, `best at step ${formatWhole(run.best_step)}`)].filter(Boolean)
+      : [make("span", { class: "hint" }, "not validated yet")]);
+    progress.replaceChildren(...[makeProgress(row)].filter(Boolean));
+    const text = row.problem || (row.state === "failed" ? run.failure?.problem : "");
+    problem.replaceChildren(...text ? [studio.makeError({ problem: text, fix: run.failure?.fix ?? "", file: run.failure?.file, line: run.failure?.line })] : []);
+    facts.replaceChildren(...[
+      makeFact("task", row.task), makeFact("model", row.model), makeFact("data", row.data), makeFact("seed", row.seed),
+      makeFact("parameters", run.parameters && formatCount(run.parameters.total), run.parameters && formatWhole(run.parameters.total)),
+      makeFact("steps", isNumber(row.step) ? formatWhole(row.step) : null), makeFact("tokens", isNumber(row.tokens) ? formatCount(row.tokens) : null, isNumber(row.tokens) ? formatWhole(row.tokens) : null),
+      makeFact("time", isNumber(row.seconds) ? formatDuration(row.seconds) : null), makeFact("size", formatBytes(row.bytes)),
+      makeFact("process", row.process && `${row.process.pid} on ${row.process.host}`), makeFact("tags", (row.tags ?? []).join(", ")), makeFact("note", row.note),
+    ].filter(Boolean));
+    const nextState = [row.state, Boolean(run.parameters)].join(), nextCommands = JSON.stringify([run.commands, row.state]);
+    if (nextState !== shownState) drawActions(run, row);  // a button that is focused stays
+    if (nextCommands !== shownCommands) drawCommands({ ...run, state: row.state });
+    [shownState, shownCommands] = [nextState, nextCommands];
+  };
+  update(initial, studio.rows.get(id) ?? initial);
+  return {
+    element, update,
+    showError: (error) => problem.replaceChildren(studio.makeError(error.problem ? error : { problem: String(error.message ?? error) })),
+    showGone() {
+      state.className = "state";
+      state.textContent = "deleted or moved";
+      actions.replaceChildren(make("a", { class: "run-button", href: studio.makeAddress("runs") }, "All runs"));
+      progress.replaceChildren();
+    },
+  };
+}

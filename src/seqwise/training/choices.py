@@ -1,0 +1,78 @@
+"""Which settings of a run were chosen by rule, and why: `choices.json`, which explains a run to its user.
+
+Some settings are chosen while the data is read, such as the kind of tokeniser; the others by the default rules
+(`seqwise/tasks/defaults.py`). Values are in config.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from pydantic import BaseModel
+
+from seqwise import environment
+from seqwise.config import Settings
+from seqwise.tasks.defaults import DefaultsContext
+from seqwise.tasks.task import Task
+
+# Setting that is chosen while the data is read → the beginning of the message that says why.
+MESSAGES = {
+    "text.tokenizer": "tokeniser: ",
+    "tag.crf": "chosen by rule: tag.crf True, because ",
+    "forecast.season": "season: ",
+}
+# The same, for settings without a message.
+REASONS = {
+    "text.vocabulary": "the tokens of the training split, up to the limit of the tokeniser",
+    "text.min_count": "one occurrence is too few to learn a meaning",
+    "data.max_length": "the longest training example, up to a limit",
+    "horizon": "one season, or 10 steps without one, at most a tenth of training",
+    "forecast.lookback": "the longer of 3.5 horizons and 3 seasons, at most a third of training",
+    "forecast.splits": "the usual shares for series",
+    "forecast.quantiles": "the usual quantiles",
+}
+FROM_DATA = "from the data"
+
+
+def explain_reading(requested: Settings, prepared: Settings, messages: Sequence[str]) -> dict[str, str]:
+    """Returns the reasons for settings that were chosen while the data was read, by dotted name.
+
+    requested: the settings of the user
+    prepared: the settings after the data was read
+    messages: that were logged meanwhile
+    """
+    before = dict(list_values(requested))
+    source = f"from the run {requested.init}" if requested.init else FROM_DATA
+    choices = {}
+    for name, value in list_values(prepared):
+        if value is not None and value != before.get(name):
+            start = MESSAGES.get(name)
+            found = [message.removeprefix(start) for message in messages if start and message.startswith(start)]
+            choices[name] = found[0].rstrip(".") if found else REASONS.get(name, source)
+    return choices
+
+
+def list_values(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the dotted name and the value of each setting."""
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, BaseModel):
+            yield from list_values(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def build_defaults_context(task: Task, device: torch.device, processes: int, vector_width: int = 0) -> DefaultsContext:
+    """Returns the context of the default rules; `vector_width` is the width of the word vectors, if there are any."""
+    cuda = device.type == "cuda"
+    return DefaultsContext(
+        **asdict(task.size()),
+        cuda=cuda,
+        cores=environment.count_cpus(),
+        processes=processes,
+        vector_width=vector_width,
+        bfloat16=cuda and torch.cuda.is_bf16_supported(including_emulation=False),
+    )
