@@ -42,15 +42,14 @@ from seqwise.tasks.training_summary import SUMMARY_FILE, TrainingSummary
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training import rows
 from seqwise.training.checkpoints import get_resume_command, get_resume_fix, read_weights, save_weights
+from seqwise.training.file_names import COMPARISON_FILE, CONFIG, ENVIRONMENT, METRICS, SUMMARY, WEIGHTS
 from seqwise.yaml_files import read_yaml
 
 if TYPE_CHECKING:
     from seqwise.training.loop import Step
 
 FORMAT = 1  # increased when older versions of Seqwise cannot read the folder
-CONFIG, ENVIRONMENT, WEIGHTS, SUMMARY = "config.yaml", "env.json", "model.safetensors", "summary.json"
 INITIAL_EMBEDDINGS = "start.safetensors"
-COMPARISON_FILE = "compare.yaml"  # its presence makes a folder a comparison
 MAX_NAMED_RUNS = 12  # in an error
 MODEL_FILE = "model_file"  # key in env.json: the file that defines a user-defined model
 CREATED_FILES = ("tokenizer*.json", ATTRIBUTES_FILE, SUMMARY_FILE, INITIAL_EMBEDDINGS, ENVIRONMENT)  # before CONFIG
@@ -163,7 +162,7 @@ class Run:
 
     @property
     def metrics_file(self) -> Path:
-        return self.folder / "metrics.jsonl"
+        return self.folder / METRICS
 
     @property
     def watch_file(self) -> Path:
