@@ -1,6 +1,6 @@
 // The whole page in one file, from top to bottom.
 import { make } from "../../../page/components/elements.js";
-import { redrawCharts } from "./charts.js";
+import { drawCharts } from "../../../page/components/scales.js";
 import { createReport } from "./report.js";
 import { makeParts } from "./sections.js";
 import { makeConditions, makeVerdict } from "./verdict.js";
@@ -13,7 +13,7 @@ for (const { section } of parts) main.append(section);
 document.getElementById("contents").append(make("div", { class: "page" }, ...parts.map(({ id, name }) => make("a", { href: "#" + id }, name))));
 document.querySelector("footer").append(`Made by Seqwise ${report.seqwise ?? ""}. This file is complete in itself and loads nothing from elsewhere; its numbers are also in report.json.`);
 
-redrawCharts(report);
+drawCharts(document);
 
 // On paper nothing can be unfolded.
 let folds = [];

@@ -2,15 +2,14 @@
 import { draw, make, makeLegend } from "../../../page/components/elements.js";
 import { formatDuration, trimZeros } from "../../../page/components/numbers.js";
 import { makeLinePath } from "../../../page/components/paths.js";
-import { followWidth } from "../../../page/components/scales.js";
+import { drawCharts, followWidth } from "../../../page/components/scales.js";
 import { makeFamilyLabel } from "./parts.js";
 
-export function redrawCharts(report) {
-  for (const redraw of report.redrawFunctions) redraw();
-}
+// Draws all charts of the report again that an element belongs to.
+export const redrawCharts = (element) => drawCharts(element.closest(".report"));
 
 // Draws when the box gets a width, and again when that changes.
-export function makeFamilyChart(report, kind, label, height, paint) {
+export function makeFamilyChart(kind, label, height, paint) {
   const svg = draw("svg", { class: "chart", "data-chart": kind, role: "img", "aria-label": label });
   const box = make("div", { class: "plot" }, svg);
   const redraw = followWidth(box, (width) => {
@@ -18,7 +17,6 @@ export function makeFamilyChart(report, kind, label, height, paint) {
     svg.replaceChildren();
     paint(svg, width, height);
   });
-  report.redrawFunctions.push(redraw);
   return { box, svg, redraw };
 }
 
@@ -29,7 +27,7 @@ export function makeFamilyLegend(report, names) {
   };
   const legend = makeLegend("families shown", names.map((name) => [name, report.getStyle(name)]), hidden, () => {
     press(legend.closest(".report"));
-    redrawCharts(report);
+    redrawCharts(legend);
   });
   if (legend) press(legend);
   return legend ?? make("div", { class: "legend" }, ...names.map((name) => makeFamilyLabel(report, name)));

@@ -93,7 +93,7 @@ function makeCurveChart(report, by) {
   const label = `Learning curves: validation ${report.metric.name} of ${joinNames(listFamiliesWithCurves(report).map((family) => family.name))} against ` +
     (by === "tokens" ? report.unit : "seconds of training");
   let drawn = null;
-  const drawing = makeFamilyChart(report, "curves-" + by, label, 330, (svg, width, height) => { drawn = paintCurves(report, by, svg, width, height); });
+  const drawing = makeFamilyChart("curves-" + by, label, 330, (svg, width, height) => { drawn = paintCurves(report, by, svg, width, height); });
   showValuesAtCursor(report, drawing, by, () => drawn);
   return make("figure", {}, make("figcaption", {}, by === "tokens" ? "By " + report.unit : "By time"), drawing.box);
 }
@@ -104,11 +104,11 @@ export function makeCurves(report) {
   const [minimum, maximum] = findExtent(familiesWithCurves.flatMap((family) => family.curves.flatMap((curve) => getLine(curve, "tokens").y)));
   const canLog = metric.allowsLog && minimum > 0;
   if (curves.y === null || !canLog) curves.y = canLog && maximum / minimum > 3 ? "log" : "linear";
-  const change = (key) => (value) => { curves[key] = value; redrawCharts(report); };
+  const change = (key) => (value) => { curves[key] = value; redrawCharts(part.section); };
   const kinds = [["linear", "linear"], ["log", "log"]];
   const hasSeveralSeeds = familiesWithCurves.some((family) => family.curves.length > 1);
   const withoutCurve = families.filter((family) => !familiesWithCurves.includes(family) && isNumber(family.mean)).map((family) => family.name);
-  return makePart("curves", "Learning curves",
+  const part = makePart("curves", "Learning curves",
     "The validation metric while training. A curve that is still moving at the end would gain from a larger budget; one that is flat would not.",
     make("div", { class: "controls" }, makeFamilyLegend(report, familiesWithCurves.map((family) => family.name)),
       make("div", { class: "choices" }, makeChoice(report.unit + ", time", kinds, curves.x, change("x")), canLog && makeChoice(metric.name, kinds, curves.y, change("y")),
@@ -116,4 +116,5 @@ export function makeCurves(report) {
     make("div", { class: "pair" }, makeCurveChart(report, "tokens"), makeCurveChart(report, "seconds")),
     makeNote((hasSeveralSeeds ? "Strong lines are means over the seeds, faint lines the seeds. " : "") +
       (withoutCurve.length ? "Without a curve: " + joinNames(withoutCurve) + ". " : "") + "Point at a chart, touch it, or use the arrow keys for values."));
+  return part;
 }

@@ -56,7 +56,7 @@ function makeForecastChart(report, example) {
   };
   const truth = makeLine([...past, ...actual], -past.length);
   const lines = own.map((family) => ({ name: family.name, ...makeLine(example.answers[family.name].values, 0) }));
-  const drawing = makeFamilyChart(report, "forecast", `The actual values and the forecasts of ${joinNames(own.map((family) => family.name))}`, 260, (svg, width, height) => {
+  const drawing = makeFamilyChart("forecast", `The actual values and the forecasts of ${joinNames(own.map((family) => family.name))}`, 260, (svg, width, height) => {
     const area = { left: 58, right: width - 12, top: 34, bottom: height - 46 }, all = [truth, ...lines];
     const x = makeScale(all.flatMap((line) => line.x), area.left, area.right), y = makeScale(addMargins(all.flatMap((line) => line.y), false), area.bottom, area.top);
     svg.append(drawFrame(area, x, y, { x: "steps from the start of the forecast", y: "value" }),

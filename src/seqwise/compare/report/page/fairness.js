@@ -25,7 +25,7 @@ function makeRateChart(report, some) {
   const getTrials = (family) => family.lr_trials.filter((trial) => isNumber(trial.rate) && isNumber(trial.validation)).sort((a, b) => a.rate - b.rate);
   const searched = some.filter((family) => getTrials(family).length > 1);
   if (searched.length === 0) return null;
-  const drawing = makeFamilyChart(report, "rates", `Learning-rate search: validation ${metric.name} of ${joinNames(searched.map((family) => family.name))} against the learning rate`, 300, (svg, width, height) => {
+  const drawing = makeFamilyChart("rates", `Learning-rate search: validation ${metric.name} of ${joinNames(searched.map((family) => family.name))} against the learning rate`, 300, (svg, width, height) => {
     const lines = searched.filter((family) => !report.choices.hidden.has(family.name)), trials = lines.flatMap(getTrials);
     const area = { left: 58, right: width - 14, top: 34, bottom: height - 46 };
     const values = trials.map((trial) => trial.validation);

@@ -16,7 +16,6 @@ export function createReport({ report, title, styles }, choices = createChoices(
     byName: new Map(families.map((family) => [family.name, family])),
     metric: createMetric(report.metric, finished),
     getStyle: (name) => stylesByName.get(name),
-    redrawFunctions: [],  // of the charts of families
   };
 }
 

@@ -87,7 +87,7 @@ export function makeTradeoff(report) {
   let price = prices.find(({ key }) => key === choices.price) ?? prices[0];
   const explanation = makeNote();
   const label = (one) => `${metric.name} against ${one.axis}`;
-  const drawing = makeFamilyChart(report, "tradeoff", label(price), 380, (svg, width, height) => {
+  const drawing = makeFamilyChart("tradeoff", label(price), 380, (svg, width, height) => {
     svg.setAttribute("aria-label", label(price));
     const efficient = paintTradeoff(report, price, svg, width, height);
     const notMeasured = finished.filter((family) => !listMeasured(report, price).includes(family)).map((family) => family.name);
