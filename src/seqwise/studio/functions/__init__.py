@@ -49,6 +49,6 @@ class Function:
 
 def get_functions() -> dict[str, Function]:
     """Returns all functions by name."""
-    from seqwise.studio.functions import predictions
+    from seqwise.studio.functions import comparisons, predictions
 
-    return {**predictions.FUNCTIONS}
+    return {**predictions.FUNCTIONS, **comparisons.FUNCTIONS}
