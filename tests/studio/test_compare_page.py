@@ -156,6 +156,8 @@ def test_trials_are_followed_until_the_verdict(compare: Any, folder: Path):
         tab.locator("#curves [data-toggle=gru]").click()  # stays hidden when the curves are drawn again
         faint = "svg[data-chart=curves-tokens] .faint[data-family=rnn]"
         before = tab.locator(faint).last.get_attribute("d")
+        mean = tab.locator("svg[data-chart=curves-tokens] .line[data-family=rnn]")
+        assert mean.get_attribute("d") == tab.locator(faint).first.get_attribute("d")  # of the seed that is trained
         for trial in ("rnn/seed-1", "gru/seed-1"):
             copy_outcome(done, live, Job("train", trial))
         tab.wait_for_selector("[data-trial-row='gru/seed-1'][data-state=finished]")

@@ -154,9 +154,9 @@ class ComparisonProgress:
         training = [each for each in self.trials if each.trial.kind == "train"]
         trained = [each for each in training if each.outcome is None or each.outcome.status == "done"]
         folder = self.entry.folder
-        has_begun = any(each.outcome is not None or each.run is not None for each in self.trials)
+        has_started = any(each.outcome is not None or each.run is not None for each in self.trials)
         stages = [
-            ("speed", int(has_begun or SPEED_JOB.load(folder) is not None), 1),
+            ("speed", int(has_started or SPEED_JOB.load(folder) is not None), 1),
             ("learning rates", sum(each.outcome is not None for each in search), len(search)),
             ("training", sum(each.outcome is not None for each in training), len(training)),
             ("test", sum(each.test is not None for each in trained), len(trained)),

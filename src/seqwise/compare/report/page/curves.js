@@ -34,11 +34,15 @@ function averageLines(lines) {
   return makeLine(allShares.map((share) => [share * mean(ends), mean(shares.map((line) => findValue(line, share)?.value ?? line.y.at(-1)))]));
 }
 
+// While a comparison runs, some seeds are not trained to the end: they are not part of the mean if others are.
+const isWaiting = (report, { name }, { seed }) => (report.trials ?? []).some((trial) => trial.kind === "train" && trial.family === name && trial.seed === seed && trial.status === "waiting");
+
 function getLines(report, by) {
   const drop = (line) => dropUnplottable(report, line);
   return listFamiliesWithCurves(report).filter((family) => !report.choices.hidden.has(family.name)).map((family) => {
-    const seeds = family.curves.map((curve) => getLine(curve, by)).filter((line) => line.x.length > 0);
-    return { name: family.name, seeds: seeds.map(drop), ...seeds.length ? drop(averageLines(seeds)) : makeLine([]) };
+    const seeds = family.curves.map((curve) => ({ ...getLine(curve, by), isWaiting: isWaiting(report, family, curve) })).filter((line) => line.x.length > 0);
+    const trained = seeds.filter((line) => !line.isWaiting), averaged = trained.length ? trained : seeds;
+    return { name: family.name, seeds: seeds.map(drop), ...seeds.length ? drop(averageLines(averaged)) : makeLine([]) };
   }).filter((line) => line.x.length > 0);
 }
 

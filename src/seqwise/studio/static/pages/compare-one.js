@@ -1,5 +1,6 @@
 // One comparison: its report, or what is known so far.
 import { make } from "../../../page/components/elements.js";
+import { drawCharts } from "../../../page/components/scales.js";
 import { createChoices, createReport } from "../../../compare/report/page/report.js";
 import { PARTS } from "../../../compare/report/page/sections.js";
 import { makeConditions, makeVerdict } from "../../../compare/report/page/verdict.js";
@@ -13,7 +14,10 @@ const AFTER_TRIALS = ["fairness", "settings"];
 const REPORT_INTERVAL = 4000;  // milliseconds between two partial reports
 
 // What a part reads; it is drawn again when that has changed.
-const READS = { curves: ({ families }) => families.map(({ name, curves }) => [name, curves]), settings: ({ families }) => families.map(({ name, settings }) => [name, settings]) };
+const READS = {
+  curves: ({ families, trials }) => [families.map(({ name, curves }) => [name, curves]), trials.map(({ status }) => status)],
+  settings: ({ families }) => families.map(({ name, settings }) => [name, settings]),
+};
 
 // The links below the sentences: to the run of the best family.
 function makeBestLinks(report, id, studio) {
@@ -113,6 +117,7 @@ export async function showComparison(element, id, studio) {
     showPart(name) {
       const section = sections.get(name)?.section;
       if (!section || !main.contains(section)) return;
+      drawCharts(main);  // they change the heights of the parts above
       section.scrollIntoView();
       section.setAttribute("tabindex", "-1");
       section.focus({ preventScroll: true });

@@ -20,7 +20,7 @@ function makeTrialTable(label, trials, comparison, studio) {
   const names = ["Trial", "State", "Learning rate", "Validation " + comparison.metric.name, comparison.unit, "Time", "Open"];
   const head = make("tr", {}, ...names.map((name, at) => makeHeading(name, { class: at === 0 || at === 1 || at === 6 ? "words" : "number" })));
   const rows = trials.map((trial) => make("tr", { "data-trial-row": trial.name, "data-state": trial.state },
-    make("th", { scope: "row" }, makeNamedChip(styles.get(trial.family), trial.family, false), " ", make("span", { class: "compare-soft" }, trial.name.slice(trial.family.length + 1))),
+    make("th", { scope: "row" }, make("span", { class: "compare-trial" }, makeNamedChip(styles.get(trial.family), trial.family, false), make("span", { class: "compare-soft" }, trial.name.slice(trial.family.length + 1)))),
     makeStatus(trial, comparison.state === "running"), make("td", {}, trial.rate), make("td", {}, trial.text), make("td", {}, trial.tokens || DASH), make("td", {}, trial.seconds || DASH),
     makeLinks(trial, studio)));
   return makeTable(label, head, rows, { class: "compare-trials" });
