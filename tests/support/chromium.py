@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,10 +32,19 @@ def launch_chromium() -> Iterator[Any]:
         pytest.skip(f"none of {', '.join(BROWSERS)} is installed")
     # Chromium's sandbox refuses to start for root; the only pages it opens are ours.
     arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    with api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=program, args=arguments)
+    chromium = _start_playwright(api).chromium.launch(executable_path=program, args=arguments)
+    try:
         yield chromium
+    finally:
         chromium.close()
+
+
+@cache
+def _start_playwright(api: Any) -> Any:
+    """Starts playwright once: a second instance in the same thread is refused while the first one runs."""
+    playwright = api.sync_playwright().start()
+    atexit.register(playwright.stop)
+    return playwright
 
 
 def open_file(chromium: Any, path: Path, width: int = 1300, scheme: str = "light") -> OpenPage:

@@ -20,7 +20,7 @@ from seqwise.compare.plan.plan import Plan
 from seqwise.compare.report.formatting import DASH, format_metric, format_metric_name, format_rate, join_names
 from seqwise.compare.report.schema import Family, Rank, Report
 from seqwise.compare.run.learning_rates import choose_rate
-from seqwise.compare.run.stages import RemainingTime
+from seqwise.compare.run.remaining_time import RemainingTime
 
 if TYPE_CHECKING:
     from seqwise.compare.run.jobs import Event, Job

@@ -46,16 +46,15 @@ from seqwise.training import rows
 from seqwise.training.checkpoints import get_resume_command, get_resume_fix, read_weights, save_weights
 from seqwise.training.distribution import is_connection_error
 from seqwise.training.failures import record_failure
+from seqwise.training.file_names import COMPARISON_FILE, CONFIG, ENVIRONMENT, METRICS, SUMMARY, WEIGHTS
 from seqwise.yaml_files import read_yaml
 
 if TYPE_CHECKING:
     from seqwise.training.loop import Step
 
 FORMAT = 1  # increased when older versions of Seqwise cannot read the folder
-CONFIG, ENVIRONMENT, WEIGHTS, SUMMARY = "config.yaml", "env.json", "model.safetensors", "summary.json"
 CHOICES = "choices.json"  # dotted name of a setting that was chosen by rule → the reason, or ""
 INITIAL_EMBEDDINGS = "start.safetensors"
-COMPARISON_FILE = "compare.yaml"  # its presence makes a folder a comparison
 MAX_NAMED_RUNS = 12  # in an error
 MODEL_FILE = "model_file"  # key in env.json: the file that defines a user-defined model
 CREATED_FILES = (
@@ -174,7 +173,7 @@ class Run:
 
     @property
     def metrics_file(self) -> Path:
-        return self.folder / "metrics.jsonl"
+        return self.folder / METRICS
 
     @property
     def watch_file(self) -> Path:

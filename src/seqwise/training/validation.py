@@ -10,11 +10,14 @@ short for it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from seqwise.budget import Budget
-from seqwise.tasks.task import Size
 from seqwise.training.clock import read_clock
-from seqwise.training.distribution import World
+
+if TYPE_CHECKING:
+    from seqwise.tasks.task import Size
+    from seqwise.training.distribution import World
 
 NUM_VALIDATIONS = 20  # per budget, unless `validate_every` says otherwise
 MAX_VALIDATION_SHARE = 0.1  # of a budget, not counting the last validation

@@ -275,7 +275,7 @@ def test_accessible_numbers_are_those_of_the_report(sample: OpenPage):
     [
         ("family.text[key] + suffix", "family.text[key].replace(/\\d+/, (digits) => 2 * digits) + suffix"),
         ("family.text[key] + suffix", "family.text[key].replace('ms', 'µs') + suffix"),
-        ('make("b", {}, family.text.mean)', 'make("b", {}, families[0].text.mean)'),
+        ('make("b", {}, family.text.mean)', 'make("b", {}, report.families[0].text.mean)'),
         ("pair.text[key], tag);", "negate(pair.text[key]), tag);"),
         ("family.text.latency_range);", "family.text.latency_range.replace(/\\d/, (digit) => 9 - digit));"),
     ],

@@ -9,7 +9,7 @@ from small_comparison import make_plan, write_text
 
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.run.jobs import SPEED_JOB, Job, Outcome, SpeedResult, SpeedResults
-from seqwise.compare.run.stages import DEFAULT_SECONDS, OVERHEAD_SECONDS, TEST_VALIDATIONS, RemainingTime
+from seqwise.compare.run.remaining_time import DEFAULT_SECONDS, OVERHEAD_SECONDS, TEST_VALIDATIONS, RemainingTime
 
 
 @pytest.fixture

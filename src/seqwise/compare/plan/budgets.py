@@ -9,13 +9,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from seqwise.budget import Budget
 from seqwise.errors import UsageError
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.task import Task
 from seqwise.training.validation import MAX_VALIDATION_SHARE, NUM_VALIDATIONS
+
+if TYPE_CHECKING:
+    from seqwise.tasks.task import Task
 
 SEARCH_SHARE = 0.25  # of a family's budget, for its learning-rate search
 MAX_LR_TRIAL_SHARE = 1 / 3  # of the budget of one seed, for one learning rate

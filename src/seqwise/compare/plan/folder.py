@@ -7,7 +7,7 @@ from pathlib import Path
 
 from seqwise.files import remove, remove_empty
 from seqwise.new_folders import FolderKind
-from seqwise.training.run import COMPARISON_FILE, ENVIRONMENT, WEIGHTS
+from seqwise.training.file_names import COMPARISON_FILE, ENVIRONMENT, WEIGHTS
 
 PLAN_FILE = COMPARISON_FILE
 TRIALS_FOLDER = "trials"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,8 @@ from seqwise.digests import read_object
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.files import write_text
 from seqwise.metrics.evaluation import LOWER_IS_BETTER, ExampleScores, compute_metric
-from seqwise.training.run import ENVIRONMENT, Run
+from seqwise.training.file_names import ENVIRONMENT, METRICS
+from seqwise.training.rows import read_metrics
 
 REPORT_FILE = "report.json"
 PAGE_FILE = "report.html"
@@ -85,8 +87,11 @@ def load_report(folder: str | Path) -> Report:
         raise RunError(f"the report is damaged: {error}.", file=path) from None
 
 
-def gather_report(folder: Path, plan: Plan) -> Report:
-    """Returns the report (docs/compare.md explains its entries)."""
+def gather_report(folder: Path, plan: Plan, *, is_live: bool = False) -> Report:
+    """Returns the report (docs/compare.md explains its entries).
+
+    is_live: trials still run; the report has also their learning curves, as far as they are written
+    """
     scores = {name: _load_scores(folder, plan, name) for name in plan.families}
     _check_alignment(scores)
     evaluations = [
@@ -97,6 +102,8 @@ def gather_report(folder: Path, plan: Plan) -> Report:
     latency_result: LatencyResult | None = LATENCY_JOB.load_result(folder)
     latencies = {} if latency_result is None else latency_result.families
     families = [_gather_family(folder, plan, name, scores[name], latencies.get(name, ())) for name in plan.families]
+    if is_live:
+        families = [replace(family, curves=_read_curves(folder, plan, family.name)) for family in families]
     sign = 1 if plan.metric in LOWER_IS_BETTER else -1
     families.sort(key=lambda family: (family.mean is None, sign * (family.mean or 0.0)))
     num_disagreements, examples = select_disagreements(plan, scores)
@@ -108,7 +115,7 @@ def gather_report(folder: Path, plan: Plan) -> Report:
         about=plan.about,
         command=plan.command,
         unit=plan.unit,
-        machine=_describe_machine(folder, plan),
+        machine=_describe_machine(folder, plan, is_live),
         rules=describe_rules(folder, plan, tuple(families)),
         metric=_describe_metric(plan, evaluations, scores),
         families=tuple(families),
@@ -175,8 +182,7 @@ def _gather_family(folder: Path, plan: Plan, name: str, scores: ScoresBySeed, la
             trained, key=lambda trial: math.inf if (objective := trained[trial].objective) is None else objective
         )
         run = Job("train", best.name).get_run_folder(folder)
-        with suppress(RunError):
-            settings = Run.open(run).settings
+        settings = plan.make_settings(best, trained[best].rate)
     return Family(
         name=name,
         model=plan.families[name].model,
@@ -240,7 +246,7 @@ def _gather_lr_trial(folder: Path, plan: Plan, trial: Trial) -> LearningRateTria
 def _read_curve(folder: Path, plan: Plan, trial: Trial) -> Curve:
     """Returns the validations of a training run, with the mean training loss since the validation before."""
     points, losses = [], []
-    for row in Run.open(Job("train", trial.name).get_run_folder(folder)).read_metrics():
+    for row in read_metrics(Job("train", trial.name).get_run_folder(folder) / METRICS):
         validation = row.get("validation")
         if row.get("loss") is not None:
             losses.append(row["loss"])
@@ -249,6 +255,12 @@ def _read_curve(folder: Path, plan: Plan, trial: Trial) -> Curve:
             points.append(CurvePoint(row["tokens"], row["seconds"], validation[plan.metric], validation["loss"], loss))
             losses = []
     return Curve(trial.seed, tuple(points))
+
+
+def _read_curves(folder: Path, plan: Plan, family: str) -> tuple[Curve, ...]:
+    """Returns the curves of all training runs of a family that were validated, also of those that still train."""
+    curves = (_read_curve(folder, plan, trial) for trial in plan.list_training_trials() if trial.family == family)
+    return tuple(curve for curve in curves if curve.points)
 
 
 def _summarize_trial(folder: Path, plan: Plan, trial: Trial) -> TrialSummary:
@@ -293,10 +305,13 @@ def collect_baselines(evaluations: Iterable[EvaluationResult]) -> tuple[Baseline
     return ()
 
 
-def _describe_machine(folder: Path, plan: Plan) -> dict[str, Any]:
+def _describe_machine(folder: Path, plan: Plan, is_live: bool) -> dict[str, Any]:
     """Returns the environment of the first trial that has one, which may have run on another machine."""
     files = (Job("train", trial.name).get_run_folder(folder) / ENVIRONMENT for trial in plan.list_trials())
-    machine = next(filter(None, map(_read_environment, files)), None) or environment.describe()
+    machine = next(filter(None, map(_read_environment, files)), None)
+    if machine is None and is_live:
+        return {}  # no trial has begun
+    machine = machine or environment.describe()
     settings = next(iter(plan.families.values()))
     gpu = machine["gpu"] if settings.device != "cpu" else None
     cores = machine["cpu"]["count"]

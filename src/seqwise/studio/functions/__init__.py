@@ -49,7 +49,7 @@ class Function:
 
 def get_functions() -> dict[str, Function]:
     """Returns all functions by name."""
-    from seqwise.studio.functions import predictions, runs, views
+    from seqwise.studio.functions import comparisons, predictions, runs, views
 
-    modules = (predictions, runs, views)
+    modules = (comparisons, predictions, runs, views)
     return {name: function for module in modules for name, function in module.FUNCTIONS.items()}

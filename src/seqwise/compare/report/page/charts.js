@@ -2,16 +2,11 @@
 import { draw, make, makeLegend } from "../../../page/components/elements.js";
 import { formatDuration, trimZeros } from "../../../page/components/numbers.js";
 import { makeLinePath } from "../../../page/components/paths.js";
-import { followWidth } from "../../../page/components/scales.js";
+import { drawCharts, followWidth } from "../../../page/components/scales.js";
 import { makeFamilyLabel } from "./parts.js";
-import { getStyle } from "./report.js";
 
-export const hidden = new Set();  // families switched off in a legend
-const redrawFunctions = [];  // of the charts of families
-
-export function redrawCharts() {
-  for (const redraw of redrawFunctions) redraw();
-}
+// Draws all charts of the report again that an element belongs to.
+export const redrawCharts = (element) => drawCharts(element.closest(".report"));
 
 // Draws when the box gets a width, and again when that changes.
 export function makeFamilyChart(kind, label, height, paint) {
@@ -22,20 +17,25 @@ export function makeFamilyChart(kind, label, height, paint) {
     svg.replaceChildren();
     paint(svg, width, height);
   });
-  redrawFunctions.push(redraw);
   return { box, svg, redraw };
 }
 
-export function makeFamilyLegend(names) {
-  return makeLegend("families shown", names.map((name) => [name, getStyle(name)]), hidden, () => {
-    for (const button of document.querySelectorAll("[data-toggle]")) button.setAttribute("aria-pressed", String(!hidden.has(button.dataset.toggle)));
-    redrawCharts();
-  }) ?? make("div", { class: "legend" }, ...names.map(makeFamilyLabel));
+export function makeFamilyLegend(report, names) {
+  const { hidden } = report.choices;
+  const press = (element) => {
+    for (const button of element.querySelectorAll("[data-toggle]")) button.setAttribute("aria-pressed", String(!hidden.has(button.dataset.toggle)));
+  };
+  const legend = makeLegend("families shown", names.map((name) => [name, report.getStyle(name)]), hidden, () => {
+    press(legend.closest(".report"));
+    redrawCharts(legend);
+  });
+  if (legend) press(legend);
+  return legend ?? make("div", { class: "legend" }, ...names.map((name) => makeFamilyLabel(report, name)));
 }
 
 // Draws the line of a family through points: { x, y } are lists of numbers.
-export const drawFamilyLine = (name, line, x, y) => draw("path", { class: "mark line", d: makeLinePath(line.x, line.y, x, y, {}),
-  style: `stroke: ${getStyle(name).colour}`, "stroke-dasharray": getStyle(name).dash, "data-family": name });
+export const drawFamilyLine = (report, name, line, x, y) => draw("path", { class: "mark line", d: makeLinePath(line.x, line.y, x, y, {}),
+  style: `stroke: ${report.getStyle(name).colour}`, "stroke-dasharray": report.getStyle(name).dash, "data-family": name });
 
 // Labels of an x axis. Long times are round in minutes or hours, not in hundreds of seconds.
 export function makeTicks(format, x) {

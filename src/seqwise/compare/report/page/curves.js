@@ -6,12 +6,8 @@ import { formatCount, formatDuration, isNumber, joinNames } from "../../../page/
 import { findValue, isPlottable, makeLinePath } from "../../../page/components/paths.js";
 import { createPins } from "../../../page/components/pins.js";
 import { drawFrame, findExtent, makeScale } from "../../../page/components/scales.js";
-import { drawFamilyLine, hidden, makeFamilyChart, makeFamilyLegend, makeTicks, redrawCharts } from "./charts.js";
-import { allowsLog, formatMetric, formatMetricTicks, isBetter, makeMetricScale, metric, metricLabel } from "./metric.js";
-import { addPart, drawFamilyMark, makeFamilyLabel, makeNote } from "./parts.js";
-import { families, getStyle, report } from "./report.js";
-
-const curveState = { x: "linear", y: "linear", seeds: true };
+import { drawFamilyLine, makeFamilyChart, makeFamilyLegend, makeTicks, redrawCharts } from "./charts.js";
+import { drawFamilyMark, makeFamilyLabel, makeNote, makePart } from "./parts.js";
 
 // A line is { x, y }, two lists of numbers.
 const makeLine = (points) => ({ x: points.map((point) => point[0]), y: points.map((point) => point[1]) });
@@ -19,10 +15,10 @@ function getLine(curve, by) {
   return makeLine(curve.points.filter((point) => isNumber(point[by]) && isNumber(point.value)).map((point) => [point[by], point.value]));
 }
 
-const familiesWithCurves = families.filter((family) => (family.curves ?? []).some((curve) => getLine(curve, "tokens").x.length > 0));
+const listFamiliesWithCurves = (report) => report.families.filter((family) => (family.curves ?? []).some((curve) => getLine(curve, "tokens").x.length > 0));
 
-function dropUnplottable({ x, y }) {
-  const log = { x: curveState.x === "log", y: curveState.y === "log" };
+function dropUnplottable(report, { x, y }) {
+  const { curves } = report.choices, log = { x: curves.x === "log", y: curves.y === "log" };
   return makeLine(x.map((value, at) => [value, y[at]]).filter((point) => isPlottable(...point, log)));
 }
 
@@ -38,29 +34,34 @@ function averageLines(lines) {
   return makeLine(allShares.map((share) => [share * mean(ends), mean(shares.map((line) => findValue(line, share)?.value ?? line.y.at(-1)))]));
 }
 
-function getLines(by) {
-  return familiesWithCurves.filter((family) => !hidden.has(family.name)).map((family) => {
-    const seeds = family.curves.map((curve) => getLine(curve, by)).filter((line) => line.x.length > 0);
-    return { name: family.name, seeds: seeds.map(dropUnplottable), ...seeds.length ? dropUnplottable(averageLines(seeds)) : makeLine([]) };
+// While a comparison runs, some seeds are not trained to the end: they are not part of the mean if others are.
+const isWaiting = (report, { name }, { seed }) => (report.trials ?? []).some((trial) => trial.kind === "train" && trial.family === name && trial.seed === seed && trial.status === "waiting");
+
+function getLines(report, by) {
+  const drop = (line) => dropUnplottable(report, line);
+  return listFamiliesWithCurves(report).filter((family) => !report.choices.hidden.has(family.name)).map((family) => {
+    const seeds = family.curves.map((curve) => ({ ...getLine(curve, by), isWaiting: isWaiting(report, family, curve) })).filter((line) => line.x.length > 0);
+    const trained = seeds.filter((line) => !line.isWaiting), averaged = trained.length ? trained : seeds;
+    return { name: family.name, seeds: seeds.map(drop), ...seeds.length ? drop(averageLines(averaged)) : makeLine([]) };
   }).filter((line) => line.x.length > 0);
 }
 
-function paintCurves(by, svg, width, height) {
-  const lines = getLines(by), hasEndLabels = width >= 430;
+function paintCurves(report, by, svg, width, height) {
+  const { metric, getStyle } = report, { curves } = report.choices, lines = getLines(report, by), hasEndLabels = width >= 430;
   const area = { left: 58, right: width - (hasEndLabels ? 112 : 12), top: 34, bottom: height - 46 };
-  const all = lines.flatMap((line) => [line, ...(curveState.seeds ? line.seeds : [])]);
-  const x = makeScale(all.flatMap((line) => line.x), area.left, area.right, curveState.x === "log");
-  const y = makeMetricScale(all.flatMap((line) => line.y), area.bottom, area.top, curveState.y === "log", 0.04);
-  svg.append(drawFrame(area, x, y, { x: by === "tokens" ? report.unit + " trained on" : "time spent training", y: metricLabel },
-    { ...makeTicks(by === "tokens" ? formatCount : formatDuration, x), y: formatMetricTicks }));
+  const all = lines.flatMap((line) => [line, ...(curves.seeds ? line.seeds : [])]);
+  const x = makeScale(all.flatMap((line) => line.x), area.left, area.right, curves.x === "log");
+  const y = metric.makeScale(all.flatMap((line) => line.y), area.bottom, area.top, curves.y === "log", 0.04);
+  svg.append(drawFrame(area, x, y, { x: by === "tokens" ? report.unit + " trained on" : "time spent training", y: metric.label },
+    { ...makeTicks(by === "tokens" ? formatCount : formatDuration, x), y: metric.formatTicks }));
   if (lines.length === 0)
     svg.append(draw("text", { class: "name", x: width / 2, y: height / 2, "text-anchor": "middle" }, "every family is switched off"));
   const ends = lines.map((line) => ({ name: line.name, style: getStyle(line.name), x: x(line.x.at(-1)), y: y(line.y.at(-1)) }));
   for (const [at, line] of lines.entries()) {
-    if (curveState.seeds && line.seeds.length > 1)
+    if (curves.seeds && line.seeds.length > 1)
       svg.append(...line.seeds.filter((seed) => seed.x.length > 0).map((seed) => draw("path", { class: "mark faint", d: makeLinePath(seed.x, seed.y, x, y, {}),
         style: `stroke: ${getStyle(line.name).colour}`, "data-family": line.name })));
-    svg.append(drawFamilyLine(line.name, line, x, y), drawFamilyMark(line.name, ends[at].x, ends[at].y, 4));
+    svg.append(drawFamilyLine(report, line.name, line, x, y), drawFamilyMark(report, line.name, ends[at].x, ends[at].y, 4));
   }
   const cursor = draw("line", { class: "cursor", y1: area.top, y2: area.bottom, visibility: "hidden" });
   svg.append(...hasEndLabels ? drawEndLabels(ends, area) : [], cursor);
@@ -68,7 +69,7 @@ function paintCurves(by, svg, width, height) {
 }
 
 // Pointing, touching, or the arrow keys show the values of all families at one position.
-function showValuesAtCursor({ box, svg }, by, getDrawn) {
+function showValuesAtCursor(report, { box, svg }, by, getDrawn) {
   const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
   const makeMark = (position) => { const { area } = getDrawn(), at = clamp(position, area.left, area.right); return { key: String(at), at }; };
   svg.setAttribute("tabindex", "0");
@@ -79,7 +80,7 @@ function showValuesAtCursor({ box, svg }, by, getDrawn) {
       const { lines, x, area } = getDrawn(), position = clamp(x.invert(at), x.minimum, x.maximum);
       const values = lines.map((line) => [line.name, findValue(line, position)?.value]).filter(([, value]) => isNumber(value));
       return { title: by === "tokens" ? formatCount(Math.round(position)) + " " + report.unit : formatDuration(position), at: { x: at, y: area.top },
-        rows: values.sort((a, b) => isBetter(a[1], b[1]) ? -1 : 1).map(([name, value]) => [makeFamilyLabel(name), formatMetric(value)]) };
+        rows: values.sort((a, b) => report.metric.isBetter(a[1], b[1]) ? -1 : 1).map(([name, value]) => [makeFamilyLabel(report, name), report.metric.format(value)]) };
     },
     highlight(mark) {
       const { cursor } = getDrawn();
@@ -92,30 +93,32 @@ function showValuesAtCursor({ box, svg }, by, getDrawn) {
   svg.addEventListener("blur", explorer.leave);
 }
 
-function makeCurveChart(by) {
-  const label = `Learning curves: validation ${metric.name} of ${joinNames(familiesWithCurves.map((family) => family.name))} against ` +
+function makeCurveChart(report, by) {
+  const label = `Learning curves: validation ${report.metric.name} of ${joinNames(listFamiliesWithCurves(report).map((family) => family.name))} against ` +
     (by === "tokens" ? report.unit : "seconds of training");
   let drawn = null;
-  const drawing = makeFamilyChart("curves-" + by, label, 330, (svg, width, height) => { drawn = paintCurves(by, svg, width, height); });
-  showValuesAtCursor(drawing, by, () => drawn);
+  const drawing = makeFamilyChart("curves-" + by, label, 330, (svg, width, height) => { drawn = paintCurves(report, by, svg, width, height); });
+  showValuesAtCursor(report, drawing, by, () => drawn);
   return make("figure", {}, make("figcaption", {}, by === "tokens" ? "By " + report.unit : "By time"), drawing.box);
 }
 
-export function addCurves() {
-  if (familiesWithCurves.length === 0) return addPart("curves", "Learning curves", "There is no learning curve: nothing was validated during training.");
+export function makeCurves(report) {
+  const { families, metric } = report, { curves } = report.choices, familiesWithCurves = listFamiliesWithCurves(report);
+  if (familiesWithCurves.length === 0) return makePart("curves", "Learning curves", "There is no learning curve: nothing was validated during training.");
   const [minimum, maximum] = findExtent(familiesWithCurves.flatMap((family) => family.curves.flatMap((curve) => getLine(curve, "tokens").y)));
-  const canLog = allowsLog && minimum > 0;
-  if (canLog && maximum / minimum > 3) curveState.y = "log";
-  const change = (key) => (value) => { curveState[key] = value; redrawCharts(); };
+  const canLog = metric.allowsLog && minimum > 0;
+  if (curves.y === null || !canLog) curves.y = canLog && maximum / minimum > 3 ? "log" : "linear";
+  const change = (key) => (value) => { curves[key] = value; redrawCharts(part.section); };
   const kinds = [["linear", "linear"], ["log", "log"]];
   const hasSeveralSeeds = familiesWithCurves.some((family) => family.curves.length > 1);
   const withoutCurve = families.filter((family) => !familiesWithCurves.includes(family) && isNumber(family.mean)).map((family) => family.name);
-  return addPart("curves", "Learning curves",
+  const part = makePart("curves", "Learning curves",
     "The validation metric while training. A curve that is still moving at the end would gain from a larger budget; one that is flat would not.",
-    make("div", { class: "controls" }, makeFamilyLegend(familiesWithCurves.map((family) => family.name)),
-      make("div", { class: "choices" }, makeChoice(report.unit + ", time", kinds, curveState.x, change("x")), canLog && makeChoice(metric.name, kinds, curveState.y, change("y")),
-        hasSeveralSeeds && makeChoice("seeds", [["shown", "shown"], ["hidden", "hidden"]], "shown", (value) => change("seeds")(value === "shown")))),
-    make("div", { class: "pair" }, makeCurveChart("tokens"), makeCurveChart("seconds")),
+    make("div", { class: "controls" }, makeFamilyLegend(report, familiesWithCurves.map((family) => family.name)),
+      make("div", { class: "choices" }, makeChoice(report.unit + ", time", kinds, curves.x, change("x")), canLog && makeChoice(metric.name, kinds, curves.y, change("y")),
+        hasSeveralSeeds && makeChoice("seeds", [["shown", "shown"], ["hidden", "hidden"]], curves.seeds ? "shown" : "hidden", (value) => change("seeds")(value === "shown")))),
+    make("div", { class: "pair" }, makeCurveChart(report, "tokens"), makeCurveChart(report, "seconds")),
     makeNote((hasSeveralSeeds ? "Strong lines are means over the seeds, faint lines the seeds. " : "") +
       (withoutCurve.length ? "Without a curve: " + joinNames(withoutCurve) + ". " : "") + "Point at a chart, touch it, or use the arrow keys for values."));
+  return part;
 }

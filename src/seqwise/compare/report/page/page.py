@@ -8,7 +8,9 @@ which no character can end a tag, and the script sets them as text only. This mo
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from seqwise.compare.report.schema import Report, to_json
 from seqwise.page.html import build_document, fill_template
@@ -29,16 +31,20 @@ FOLDER = Path(__file__).parent
 
 def make_page(report: Report) -> str:
     """Returns the text of the HTML file."""
-    title = make_title(report)
     sentences = report.verdict.sentences if report.verdict else ()
-    styles = choose_styles([family.name for family in report.families])
-    data = {
-        "title": title,
-        "report": json.loads(to_json(report)),
-        "styles": [style.to_plain() for style in styles],  # of the families
-    }
+    data = build_data(report, [family.name for family in report.families])
     body = fill_template(FOLDER / "page.html", sentences=" ".join(sentences))
-    return build_document(title, body, data, FOLDER / "assemble.js", FOLDER / "style.css")
+    return build_document(make_title(report), body, data, FOLDER / "assemble.js", FOLDER / "style.css")
+
+
+def build_data(report: Report, names: Sequence[str]) -> dict[str, Any]:
+    """Returns what the script reads. `names` are the families in the order in which variants get their styles."""
+    styles = dict(zip(names, choose_styles(names)))
+    return {
+        "title": make_title(report),
+        "report": json.loads(to_json(report)),
+        "styles": [styles[family.name].to_plain() for family in report.families],
+    }
 
 
 def make_title(report: Report) -> str:

@@ -1,22 +1,23 @@
-// The report that the page shows, and what its parts ask of it. Formatted numbers come with it (`text`), so that the
+// The report that a page shows, and what its parts ask of it. Formatted numbers come with it (`text`), so that the
 // terminal and the verdict print the same.
 import { DASH, isNumber } from "../../../page/components/numbers.js";
 import { findExtent } from "../../../page/components/scales.js";
+import { createMetric } from "./metric.js";
 
-const data = JSON.parse(document.getElementById("data").textContent);
-export const report = data.report;
-export const title = data.title;
+// What the reader has chosen; a report that replaces another one takes it over.
+export const createChoices = () => ({ hidden: new Set(), curves: { x: "linear", y: null, seeds: true }, price: null });  // `hidden`: families switched off in a legend
 
-export const families = report.families;
-export const finished = families.filter((family) => isNumber(family.mean));
-export const byName = new Map(families.map((family) => [family.name, family]));
-export const verdict = report.verdict ?? {};
-export const rules = report.rules ?? {};
-export const seeds = rules.seeds ?? [];
-export const hasSingleSeed = seeds.length === 1;
-
-const styles = new Map(families.map((family, at) => [family.name, data.styles[at]]));
-export const getStyle = (name) => styles.get(name);
+// `data` has the entries of report.json as `report`, a `title`, and the `styles` of the families.
+export function createReport({ report, title, styles }, choices = createChoices()) {
+  const { families, verdict, rules } = report, finished = families.filter((family) => isNumber(family.mean));
+  const seeds = rules?.seeds ?? [], stylesByName = new Map(families.map((family, at) => [family.name, styles[at]]));
+  return {
+    ...report, title, finished, seeds, choices, verdict: verdict ?? {}, rules: rules ?? {}, hasSingleSeed: seeds.length === 1,
+    byName: new Map(families.map((family) => [family.name, family])),
+    metric: createMetric(report.metric, finished),
+    getStyle: (name) => stylesByName.get(name),
+  };
+}
 
 // Returns the interval over the seeds, or with a single seed over the test examples.
 export function getInterval(family) {
