@@ -45,10 +45,11 @@ class Function:
     target: str  # module of `seqwise.studio.work` and name, such as "predictions:predict"
     lane: Lane
     max_seconds: float = 600.0
+    is_cached: bool = False  # equal arguments have equal results, which the server remembers
 
 
 def get_functions() -> dict[str, Function]:
     """Returns all functions by name."""
-    from seqwise.studio.functions import predictions
+    from seqwise.studio.functions import lab, predictions, vectors
 
-    return {**predictions.FUNCTIONS}
+    return {**predictions.FUNCTIONS, **lab.FUNCTIONS, **vectors.FUNCTIONS}
