@@ -127,16 +127,36 @@ def _read_sizes(path: Path, num_bytes: int, changed: int) -> tuple[int | None, i
         head = file.read(HEAD_BYTES)
     if path.suffix.lower() == ".safetensors":
         return _parse_safetensors_header(head)
-    first, _, rest = head.partition(b"\n")
-    fields = first.split()
-    if len(fields) == 2 and all(field.isdigit() and len(field) < 12 for field in fields):
-        return (int(fields[0]), int(fields[1])) if int(fields[1]) > 0 else None
-    if KINDS_BY_SUFFIX.get((path.with_suffix("") if is_gzip(path) else path).suffix.lower()) != "word2vec-text":
+    kind = KINDS_BY_SUFFIX.get((path.with_suffix("") if is_gzip(path) else path).suffix.lower())
+    return _parse_word2vec_header(head) if kind == "word2vec-binary" else _parse_text(head, kind == "word2vec-text")
+
+
+def _parse_word2vec_header(head: bytes) -> tuple[int | None, int] | None:
+    """Returns the sizes in the first line."""
+    fields = head.partition(b"\n")[0].split()
+    if len(fields) != 2 or not all(field.isdigit() and len(field) < 12 for field in fields):
         return None
+    num_words, dim = map(int, fields)
+    return (num_words, dim) if num_words > 0 and dim > 0 else None
+
+
+def _parse_text(head: bytes, may_lack_header: bool) -> tuple[int | None, int] | None:
+    """Returns the sizes of a text whose lines have a word and numbers."""
+    lines = head.split(b"\n")
+    if len(lines) > 1 and len(head) == HEAD_BYTES:
+        lines.pop()  # it is not complete
+    rows = [line.split() for line in lines if line.strip()]
+    if (sizes := _parse_word2vec_header(head)) is not None:
+        is_cut = len(rows) == 1 and len(head) == HEAD_BYTES  # the first vector is longer than what was read
+        return sizes if is_cut or (len(rows) > 1 and _count_numbers(rows[1]) == sizes[1]) else None
     # GloVe's text has no header: two lines of a word and equally many numbers are enough.
-    lines = [line.split() for line in (first, *rest.split(b"\n")[:-1]) if line.strip()][:2]
-    dims = {len(line) - 1 for line in lines if all(map(_NUMBER.fullmatch, line[1:]))}
-    return (None, dims.pop()) if len(lines) == 2 and len(dims) == 1 and min(dims) > 1 else None
+    dims = set(map(_count_numbers, rows[:2]))
+    return (None, dims.pop()) if may_lack_header and len(rows) > 1 and len(dims) == 1 and min(dims) > 1 else None
+
+
+def _count_numbers(row: list[bytes]) -> int:
+    """Returns how many numbers follow the word of a line; 0 if something else does."""
+    return len(row) - 1 if all(map(_NUMBER.fullmatch, row[1:])) else 0
 
 
 def _parse_safetensors_header(head: bytes) -> tuple[int | None, int] | None:

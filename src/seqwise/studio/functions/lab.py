@@ -15,8 +15,8 @@ from seqwise.studio.functions import Function, Request
 if TYPE_CHECKING:
     from seqwise.studio.services import Services
 
-# A number may be so many times its default, so that a slip of the keyboard does not fill the memory.
-MAX_FACTOR = 20
+MAX_FACTOR = 20  # a whole number may be so many times its default: a slip of the keyboard should not fill the memory
+MAX_FLOAT = 1e6  # others decide neither about memory nor about time
 MAX_ITEMS = 12  # of a list of numbers
 Number = int | float
 Text = Annotated[str, Field(max_length=200)]
@@ -61,6 +61,8 @@ def compute_maximum(parameter: Parameter) -> float | None:
         return None
     if parameter.maximum is not None:
         return parameter.maximum
+    if "float" in parameter.kind:
+        return MAX_FLOAT
     defaults = parameter.default if isinstance(parameter.default, tuple) else (parameter.default,)
     return MAX_FACTOR * max(1.0, *map(abs, defaults))
 

@@ -96,6 +96,6 @@ export function makeSimilarity(listId, ask, studio) {
   const describeRank = (rank, word) => rank === null ? null : `number ${formatWhole(rank)} among the neighbours of ${word}`;
   const draw = ({ words: [a, b], cosine, dot, ranks }) => [make("p", { class: "vectors-number" }, make("b", {}, formatFixed(cosine, 3)), " cosine"),
     make("p", { class: "hint" }, [`dot product ${formatFixed(dot, 3)}`, describeRank(ranks[0], a) && `${b} is ${describeRank(ranks[0], a)}`, describeRank(ranks[1], b) && `${a} is ${describeRank(ranks[1], b)}`].filter(Boolean).join("; ") + ".")];
-  const inputs = [makeWordInput("Word", listId), makeWordInput("Other word", listId)];
+  const inputs = [makeWordInput("First word", listId), makeWordInput("Second word", listId)];
   return makeForm({ title: "Similarity", inputs, button: "Compare", draw, ask: ([a, b]) => ask("similarity", { a, b }) }, studio);
 }

@@ -53,7 +53,8 @@ export async function show(element, parameters, studio) {
   const map = makeMap(ask, goToWord, studio);
   const nearest = makeNearest(listId, ask, goToWord, (answer) => map.select([answer.word, ...answer.nearest.map((each) => each.word)]), studio);
   const analogy = makeAnalogy(listId, ask, goToWord, studio), similarity = makeSimilarity(listId, ask, studio);
-  const content = make("div", { class: "vectors-columns", hidden: true }, make("div", { class: "vectors-main" }, map.element, analogy.element, similarity.element), nearest.element);
+  const content = make("div", { class: "vectors-columns", hidden: true }, map.element, nearest.element, make("div", { class: "vectors-below" }, analogy.element, similarity.element));
+  nearest.element.classList.add("vectors-nearest");
   const empty = makeEmpty(choice);
   element.append(make("h1", {}, "Vectors"), choice.element, ...isComplete ? [] : [make("p", { class: "hint" }, `Only the first ${files.length} files are listed.`)],
     loader.element, problem, info, embeddings, empty, content, list);
