@@ -42,7 +42,8 @@ def test_a_guess_is_followed_by_a_run_and_its_verdict(open_tab):
 
 
 def test_parameters_can_be_changed_and_are_part_of_the_command(open_tab):
-    tab = open_tab().open("lab", "?id=C2")
+    opened = open_tab()
+    tab = opened.open("lab", "?id=C2")
     tab.click("#C2 .lab-skip")
     tab.click("#C2 summary")
     tab.locator("#C2").get_by_label("coupling", exact=True).fill("0")
@@ -56,6 +57,8 @@ def test_parameters_can_be_changed_and_are_part_of_the_command(open_tab):
     tab.wait_for_selector("#C2 .error")
     assert "C2, units: expected 1 to 200; received 0." in tab.inner_text("#C2 .error")
     assert tab.locator("#C2 .verdict").count() == 1  # of the last run
+    assert [error for error in opened.errors if "status of 400" not in error] == []
+    opened.errors.clear()  # Chromium reports the refused request
     tab.click("#C2 .lab-parameters >> text=Reset")
     run(tab, "C2")
     assert tab.inner_text(".lab-score") == "No guess yet"

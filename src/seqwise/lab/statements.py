@@ -131,7 +131,7 @@ def _add(result: _Class, statement: ast.stmt, following: ast.stmt | None, consta
         if kind.startswith("ClassVar"):
             result.values[name] = value
         else:
-            text = following.value.value if _is_text(following) else ""  # type: ignore[union-attr, attr-defined]
+            text = following.value.value if _is_text(following) else ""  # type: ignore[union-attr]
             result.fields[name] = Parameter(name, kind, value, " ".join(text.split()))  # type: ignore[arg-type]
 
 

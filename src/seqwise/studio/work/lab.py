@@ -14,7 +14,9 @@ def run_experiment(context: Context, id: str, parameters: dict[str, Any]) -> dic
     from seqwise.lab.page.build import convert_record
     from seqwise.lab.running import build_experiment, to_record
 
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in parameters.items()}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in parameters.items()
+    }
     experiment = build_experiment(get_experiment(id), **values)
     context.check_cancelled()
     context.emit({"stage": "running"})

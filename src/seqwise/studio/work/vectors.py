@@ -116,26 +116,25 @@ def find_nearest(context: Context, source: Source, word: str, count: int) -> dic
 def solve_analogy(context: Context, source: Source, a: str, b: str, c: str, count: int, method: str) -> dict[str, Any]:
     """Returns words that are to c as b is to a."""
     vectors = _load(context, source)
-    words, unknown = _find_words(vectors, [a, b, c])
+    (a, b, c), unknown = _find_words(vectors, [a, b, c])
     if unknown:
         return {"unknown": unknown}
-    answers = vectors.keyed.analogy(*words, n=count, by=method)  # type: ignore[arg-type]
-    return {"words": words, "answers": _describe(vectors.keyed, answers)}
+    answers = vectors.keyed.analogy(a, b, c, n=count, by=method)  # type: ignore[arg-type]
+    return {"words": [a, b, c], "answers": _describe(vectors.keyed, answers)}
 
 
 def compute_similarity(context: Context, source: Source, a: str, b: str) -> dict[str, Any]:
     """Returns the cosine of two words, and the rank of each among the neighbours of the other."""
     vectors = _load(context, source)
-    words, unknown = _find_words(vectors, [a, b])
+    (a, b), unknown = _find_words(vectors, [a, b])
     if unknown:
         return {"unknown": unknown}
     keyed = vectors.keyed
-    cosine = keyed.similarity(*words)
     return {
-        "words": words,
-        "cosine": cosine,
-        "dot": keyed.similarity(*words, by="dot"),
-        "ranks": [_compute_rank(keyed, one, other) for one, other in (words, words[::-1])],
+        "words": [a, b],
+        "cosine": keyed.similarity(a, b),
+        "dot": keyed.similarity(a, b, by="dot"),
+        "ranks": [_compute_rank(keyed, a, b), _compute_rank(keyed, b, a)],
     }
 
 
