@@ -44,14 +44,14 @@ def get_statement(identifier: str) -> Statement:
     return statement
 
 
-def complete_parameters(statement: Statement, is_quick: bool, given: dict[str, Any]) -> dict[str, Any]:
+def complete_parameters(statement: Statement, is_quick: bool, changed: dict[str, Any]) -> dict[str, Any]:
     """Returns the values of all parameters as JSON values; raises an error for a value that is not allowed."""
     known = {each.name: each for each in statement.parameters}
-    for name in given:
+    for name in changed:
         if name not in known:
             raise UsageError(f"{statement.id} has no parameter {name[:50]!r}.")
     values = {name: parameter.default for name, parameter in known.items()}
-    values |= (statement.quick if is_quick else {}) | given
+    values |= (statement.quick if is_quick else {}) | changed
     return {name: _check(statement.id, known[name], value) for name, value in values.items()}
 
 
