@@ -1,7 +1,7 @@
 """The chapters of the lab and their experiments. A folder per chapter; a file is named after the ids in it.
 
 `gradients/c2_spectral_radius.py` has C2, `lstm/d1_d2_gates.py` has D1 and D2. Only the files that are asked for are
-imported.
+imported; until then, nothing here imports PyTorch.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from seqwise.errors import UsageError, check_type, suggest
-from seqwise.lab.experiment import Experiment
+
+if TYPE_CHECKING:
+    from seqwise.lab.experiment import Experiment
 
 _FOLDER = Path(__file__).parent
 _ID = re.compile(r"[a-h]\d+")
@@ -42,7 +45,7 @@ CHAPTERS = {
 
 
 @cache
-def _find_modules() -> dict[str, str]:
+def find_modules() -> dict[str, str]:
     """Returns the module of each id, sorted by chapter and number."""
     modules = {}
     for chapter in CHAPTERS.values():
@@ -55,13 +58,15 @@ def _find_modules() -> dict[str, str]:
 
 def list_ids(chapter: str | None = None) -> list[str]:
     """Returns the ids of all experiments, or of one chapter, in order."""
-    return [each for each in _find_modules() if chapter is None or each[0] == chapter]
+    return [each for each in find_modules() if chapter is None or each[0] == chapter]
 
 
 def get_experiment(name: str) -> type[Experiment]:
     """Returns the class of an experiment by its id, in upper or lower case."""
+    from seqwise.lab.experiment import Experiment
+
     check_type("name", name, str, "the id of an experiment, such as 'C2'")
-    modules = _find_modules()
+    modules = find_modules()
     identifier = name.strip().upper()
     if identifier not in modules:
         raise UsageError(f"there is no experiment {name!r}.", fix=_suggest_id(identifier))

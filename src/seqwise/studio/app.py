@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from seqwise.errors import SeqwiseError, UsageError
-from seqwise.studio.routes import calls, comparisons, forms, jobs, pages, run, runs
+from seqwise.studio.routes import calls, comparisons, forms, jobs, lab, pages, run, runs, vectors
 from seqwise.studio.services import Services
 from seqwise.studio.worker import describe_error
 
@@ -34,6 +34,6 @@ def build_app(services: Services) -> FastAPI:
     async def explain(request: Request, error: SeqwiseError) -> JSONResponse:
         return JSONResponse(describe_error(error), 400 if isinstance(error, UsageError) else 500)
 
-    for module in (pages, runs, run, calls, forms, jobs, comparisons):
+    for module in (pages, runs, run, calls, forms, jobs, comparisons, lab, vectors):
         app.include_router(module.build_router(services))
     return app

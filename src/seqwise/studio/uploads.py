@@ -11,7 +11,22 @@ from seqwise.errors import UsageError
 from seqwise.files import remove
 
 MAX_FILES = 20  # the oldest one is removed
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".npy", ".csv", ".tsv", ".txt", ".jsonl", ".vec", ".bin")
+SUFFIXES = (
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".webp",
+    ".bmp",
+    ".gif",
+    ".npy",
+    ".csv",
+    ".tsv",
+    ".txt",
+    ".jsonl",
+    ".vec",
+    ".bin",
+    ".safetensors",
+)
 
 
 class Uploads:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any
 
 from seqwise.errors import SeqwiseError
@@ -16,6 +16,7 @@ from seqwise.studio.functions import Function
 MAX_WAITING = 16  # requests of a lane that wait
 CANCEL_SECONDS = 3.0  # for a computation to notice that it is cancelled, before its process is killed
 MAX_EVENT_BYTES = 64 << 20  # of a line
+MAX_CACHE_BYTES = 16 << 20  # of results that are remembered: all statements of the lab need 5 MB
 
 Event = dict[str, Any]
 
@@ -120,15 +121,30 @@ class Worker:
 
 
 class Workers:
-    """The workers of all lanes."""
+    """The workers of all lanes, and the results of functions that are cached."""
 
     def __init__(self) -> None:
         self._workers: dict[str, Worker] = {}
+        self._results: dict[str, bytes] = {}  # by function and arguments; the one that was used last is the last
 
-    def call(self, function: Function, arguments: dict[str, Any]) -> AsyncGenerator[Event]:
-        """Yields the events of a computation in the worker of its lane."""
+    async def call(self, function: Function, arguments: dict[str, Any]) -> AsyncGenerator[Event]:
+        """Yields the events of a computation in the worker of its lane, or at once the result of an earlier one."""
+        key = json.dumps([function.target, arguments], sort_keys=True)
+        if (known := self._results.pop(key, None)) is not None:
+            self._results[key] = known
+            yield json.loads(known)
+            return
         worker = self._workers.setdefault(function.lane, Worker(function.lane))
-        return worker.call(function, arguments)
+        async with aclosing(worker.call(function, arguments)) as events:
+            async for event in events:
+                if function.is_cached and "result" in event:
+                    self._remember(key, json.dumps(event).encode())
+                yield event
+
+    def _remember(self, key: str, event: bytes) -> None:
+        self._results[key] = event
+        while sum(map(len, self._results.values())) > MAX_CACHE_BYTES:
+            del self._results[next(iter(self._results))]
 
     async def close(self) -> None:
         """Ends all processes."""

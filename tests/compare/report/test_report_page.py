@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import shutil
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from chromium import launch_chromium
 from report_numbers import BYTES, COUNTS, READ_NUMBERS, TIMES, find_mismatches, parse_number
 from sample_report import HOSTILE, SAMPLES, Values, complete, failed, family, parse, report
 
@@ -30,7 +29,6 @@ from seqwise.page.script import COMPONENTS, list_modules
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "src" / "seqwise" / "compare" / "report" / "page"
 MODULES = sorted(path.name for path in FOLDER.glob("*.js"))
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 # --- without a browser
 
@@ -125,16 +123,8 @@ class OpenPage(NamedTuple):
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make install")
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
-        pytest.skip(f"none of {', '.join(BROWSERS)} is installed")
-    # Chromium's sandbox refuses to start for root; the only page it opens is ours.
-    arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    with api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=program, args=arguments)
+    with launch_chromium() as chromium:
         yield chromium.new_context(viewport={"width": 1280, "height": 900})
-        chromium.close()
 
 
 def open_page(browser: Any, values: Values, folder: Path) -> OpenPage:

@@ -21,6 +21,8 @@ from seqwise.page.palette import SERIES, make_style
 NUM_STATEMENTS = 90  # of the textbook; a page may have fewer, after an interrupted run
 COPIED = ("id", "claim", "equation", "measurement", "rule", "verdict", "condition", "instead", "evidence", "seconds")
 
+PAGE_STYLES = ("statement.css", "lab.css")  # the studio uses the first one too
+
 _FOLDER = Path(__file__).parent
 _COMMAND = re.compile(r"seqwise lab run [A-H]\d+")
 _OPTION = re.compile(r"\s+--(?P<name>[\w-]+)")
@@ -40,10 +42,13 @@ def build_lab_page(records: Sequence[Mapping[str, Any]]) -> str:
             {"letter": chapter.letter, "title": chapter.title, "records": _select(records, chapter.letter)}
             for chapter in CHAPTERS.values()
         ],
-        **_list_appearance(),
+        "scales": list_scales(),
+        "styles": list_styles(),
     }
     body = fill_template(_FOLDER / "lab.html", title=title, version=get_version())
-    return build_document(title, body, data, _FOLDER / "lab.js", FIGURE_STYLE, _FOLDER / "lab.css")
+    return build_document(
+        title, body, data, _FOLDER / "lab.js", FIGURE_STYLE, *(_FOLDER / name for name in PAGE_STYLES)
+    )
 
 
 def make_title(ids: Sequence[str]) -> str:
@@ -62,24 +67,26 @@ def build_slides(records: Sequence[Mapping[str, Any]], title: str) -> str:
     data = {
         "title": title,
         "records": [record for letter in CHAPTERS for record in _select(records, letter)],
-        **_list_appearance(),
+        "scales": list_scales(),
+        "styles": list_styles(),
     }
     body = fill_template(_FOLDER / "slides.html", title=title)
     return build_document(title, body, data, _FOLDER / "slides.js", FIGURE_STYLE, _FOLDER / "slides.css")
 
 
-def _list_appearance() -> dict[str, Any]:
-    """Returns the colour scales, and the styles that figures computed in the browser choose from."""
-    return {"scales": list_scales(), "styles": [make_style(index).to_plain() for index in range(2 * len(SERIES))]}
+def list_styles() -> list[dict[str, str]]:
+    """Returns the styles that figures computed in the browser choose from."""
+    return [make_style(index).to_plain() for index in range(2 * len(SERIES))]
 
 
 def _select(records: Sequence[Mapping[str, Any]], letter: str) -> list[dict[str, Any]]:
     """Returns what a page needs of the records of a chapter, in the order of the textbook."""
     chosen = [record for record in records if record["id"].startswith(letter)]
-    return [_convert(record) for record in sorted(chosen, key=lambda record: int(record["id"][1:]))]
+    return [convert_record(record) for record in sorted(chosen, key=lambda record: int(record["id"][1:]))]
 
 
-def _convert(record: Mapping[str, Any]) -> dict[str, Any]:
+def convert_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a page needs of a record, with the command in `try_next` apart from its explanation."""
     command, hint = split_command(record["try_next"], record["parameters"])
     return {
         **{key: record[key] for key in COPIED},

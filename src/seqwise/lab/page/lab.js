@@ -1,7 +1,9 @@
 // The page of the lab: chapters, statements to guess, the score. The data are in a script element of the page.
 import { make, makeButton, makeChoice } from "../../page/components/elements.js";
 import { formatPlural } from "../../page/components/numbers.js";
+import { createDrawingQueue } from "./drawing-queue.js";
 import { createGuesses } from "./guesses.js";
+import { makeIndex } from "./index-links.js";
 import { exposeLive } from "./live/index.js";
 import { makeStatement } from "./statements.js";
 import { getName } from "./verdicts.js";
@@ -13,31 +15,14 @@ const printMode = matchMedia("print");
 const LEAD = "Each statement below comes from course notes and is tested by an experiment. Decide whether it is true, false, or depends on a condition; " +
   "your guess reveals the verdict with its evidence, the figures, and a command to run it yourself.";
 
-// --- figures are drawn when they come near the screen, and in the background
-const waiting = new Map();
-const observer = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting } of entries) if (isIntersecting) drawNow(target);
-}, { rootMargin: "900px 0px" });
-function drawNow(element) {
-  waiting.get(element)?.();
-  waiting.delete(element);
-  observer.unobserve(element);
-}
-const watch = (element, draw) => { waiting.set(element, draw); observer.observe(element); };
-function drawRest() {
-  const [next] = waiting.keys();
-  if (!next) return;
-  drawNow(next);
-  setTimeout(drawRest, 20);
-}
-
-const statements = records.map((record) => makeStatement(record, { guesses, scales, styles, watch }));
+const queue = createDrawingQueue();
+const statements = records.map((record) => makeStatement(record, { guesses, scales, styles, watch: queue.watch }));
 let isRevealed = false, filter = "all";
 
 // --- the head
 function makeHead() {
   const reveal = make("input", { type: "checkbox", role: "switch", id: "reveal" });
-  reveal.addEventListener("change", () => { isRevealed = reveal.checked; filter = isRevealed ? filter : "all"; update(); drawRest(); });
+  reveal.addEventListener("change", () => { isRevealed = reveal.checked; filter = isRevealed ? filter : "all"; update(); queue.drawRest(); });
   const options = [["all", "all"], ...["holds", "holds if", "refuted"].map((verdict) => [verdict, getName(verdict).toLowerCase()])];
   const choice = makeChoice("Show", options, filter, (value) => { filter = value; update(); });
   const status = make("p", { class: "score", role: "status" }), forget = makeButton("Start again", () => guesses.clear(), { class: "small", "aria-label": "Forget my guesses" });
@@ -74,23 +59,8 @@ function makeContents() {
   return () => links.forEach(({ show }) => show());
 }
 
-// Links to the statements of a chapter. After a guess, they say whether it was right.
-function makeIndex(own) {
-  const links = own.map(({ id, claim }) => ({ id, claim, link: make("a", { href: "#" + id }, id) }));
-  const show = () => {
-    for (const { id, claim, link } of links) {
-      const word = guesses.get(id) === null ? "" : guesses.isRight(id) ? "right" : "wrong";
-      link.className = word && "is-" + word;
-      link.title = claim + (word && ` (your guess was ${word})`);
-      link.textContent = id + (word && (word === "right" ? " ✓" : " ✗"));
-      link.setAttribute("aria-label", `${id}: ${link.title}`);
-    }
-  };
-  return { element: make("p", { class: "index" }, ...links.map(({ link }) => link)), show };
-}
-
 function makeChapters() {
-  const indices = chapters.map(({ records: own }) => makeIndex(own));
+  const indices = chapters.map(({ records: own }) => makeIndex(own, guesses, (id) => "#" + id));
   document.querySelector("main").replaceChildren(...chapters.map(({ letter, title: name, records: own }, at) =>
     make("section", { id: "chapter-" + letter, class: "chapter", "aria-labelledby": `chapter-${letter}-title` },
       make("h2", { id: `chapter-${letter}-title` }, make("span", { class: "letter" }, letter), " ", name), indices[at].element,
@@ -113,7 +83,7 @@ let isPrinting = false;
 function preparePrint(isStarting) {
   isPrinting = isStarting;
   update();
-  if (isStarting) for (const element of [...waiting.keys()]) drawNow(element);
+  if (isStarting) queue.drawAll();
 }
 addEventListener("beforeprint", () => preparePrint(true));
 addEventListener("afterprint", () => preparePrint(false));

@@ -2,7 +2,7 @@
 import { draw } from "./elements.js";
 import { measureText } from "./scales.js";
 
-const HEIGHT = 14, GAP = 8;  // pixels: of a line of text, between the end of a line and its name
+const HEIGHT = 14, GAP = 8, CELL = 48;  // pixels: of a line of text, between the end of a line and its name, of a cell
 
 // The width of a name beside the end of a line, with its gap.
 export const measureEndLabel = (name) => GAP + 5 + measureText(name, "600 12px system-ui, sans-serif");
@@ -22,18 +22,32 @@ export function drawEndLabels(ends, area) {
   });
 }
 
+// Boxes by the cells of the page that they touch, so that one is compared with those around it only.
+function createBoxIndex(boxes) {
+  const cells = new Map();
+  const listKeys = ([left, top, right, bottom]) => {
+    const keys = [];
+    for (let column = Math.floor(left / CELL); column <= Math.floor(right / CELL); column++)
+      for (let row = Math.floor(top / CELL); row <= Math.floor(bottom / CELL); row++) keys.push(column * 65536 + row);
+    return keys;
+  };
+  const add = (box) => { for (const key of listKeys(box)) if (cells.has(key)) cells.get(key).push(box); else cells.set(key, [box]); };
+  boxes.forEach(add);
+  const covers = (box, other) => other[0] < box[2] && other[2] > box[0] && other[1] < box[3] && other[3] > box[1];
+  return { add, isFree: (box) => listKeys(box).every((key) => !cells.get(key)?.some((other) => covers(box, other))) };
+}
+
 // Returns a box [left, top, right, bottom] for the name of each point, at the first place beside it that covers neither
 // `obstacles` nor another name, or null. A point is { x, y, width }; `gap` is the distance from its centre.
 export function placeNames(points, area, obstacles, gap) {
-  const taken = [...obstacles];
-  const isFree = (box) => box[0] >= area.left && box[2] <= area.right && box[1] >= area.top && box[3] <= area.bottom &&
-    taken.every((other) => other[0] >= box[2] || other[2] <= box[0] || other[1] >= box[3] || other[3] <= box[1]);
+  const taken = createBoxIndex(obstacles);
+  const isFree = (box) => box[0] >= area.left && box[2] <= area.right && box[1] >= area.top && box[3] <= area.bottom && taken.isFree(box);
   return points.map(({ x, y, width }) => {
     const beside = y - HEIGHT / 2, near = gap / 2, above = y - near - 3.5 - HEIGHT, below = y + near + 3.5;
     const corners = [[x + gap, beside], [x - gap - width, beside], [x + near, above], [x + near, below],
       [x - near - width, above], [x - near - width, below], [x - width / 2, above], [x - width / 2, below]];
     const box = corners.map(([a, b]) => [a, b, a + width, b + HEIGHT]).find(isFree);
-    if (box) taken.push(box);
+    if (box) taken.add(box);
     return box ?? null;
   });
 }

@@ -45,11 +45,12 @@ class Function:
     target: str  # module of `seqwise.studio.work` and name, such as "predictions:predict"
     lane: Lane
     max_seconds: float = 600.0
+    is_cached: bool = False  # equal arguments have equal results, which the server remembers
 
 
 def get_functions() -> dict[str, Function]:
     """Returns all functions by name."""
-    from seqwise.studio.functions import comparisons, predictions, runs, views
+    from seqwise.studio.functions import comparisons, lab, predictions, runs, vectors, views
 
-    modules = (comparisons, predictions, runs, views)
+    modules = (comparisons, lab, predictions, runs, vectors, views)
     return {name: function for module in modules for name, function in module.FUNCTIONS.items()}
