@@ -15,7 +15,7 @@ READY = ".inside-result[data-state=ready]"
 def wait_for_view(tab, view: str, count: int = 1) -> None:
     """Waits until a view is drawn in so many columns; it has figures and no error."""
     columns = tab.locator(f".inside-view[data-view={view}] {READY}")
-    columns.nth(count - 1).wait_for()
+    columns.nth(count - 1).wait_for(timeout=60_000)  # the first one starts a process that imports PyTorch
     assert columns.count() == count
     assert tab.locator(".inside-view .error").all_text_contents() == []
     assert columns.locator("figure").count() > 0
@@ -94,6 +94,19 @@ def test_an_option_computes_the_view_again_and_stays_in_the_address(open_tab):
     tab.reload()
     tab.locator(".inside-view figcaption", has_text="Unit 7").first.wait_for()
     assert tab.get_by_label("Text", exact=True).input_value() == "the cat sat"
+
+
+def test_a_pinned_unit_becomes_an_option(open_tab):
+    tab = open_tab().open("inside", "?id=runs/book-lstm&text=the+cat+sat&view=gates")
+    wait_for_view(tab, "gates")
+    heatmap = tab.locator(".inside-view .heatmap").first
+    heatmap.focus()
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("Enter")
+    button = tab.locator(".inside-pinned button", has_text="unit")
+    name = button.inner_text()
+    button.click()
+    tab.locator(".inside-view figcaption", has_text=name.replace("unit", "Unit")).first.wait_for()
 
 
 def test_a_view_is_saved_as_a_file(open_tab, tmp_path: Path):

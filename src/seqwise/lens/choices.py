@@ -19,7 +19,12 @@ DECODING_TASKS = {
 }
 
 LAST_LAYER = ("gradients", "senses", "states")  # views that show one layer, the last unless another is chosen
-UNSET = {"layer": "all", "head": "all", "answer": "the first", "target": "the first", "split": "valid", "unit": "none"}
+UNSET = {
+    **dict.fromkeys(("layer", "head"), "all"),
+    **dict.fromkeys(("answer", "target"), "the first"),
+    **dict.fromkeys(("unit", "query", "key", "span", "labels"), "none"),
+    "split": "valid",
+}
 
 
 def name_unset(view: str, option: str) -> str:

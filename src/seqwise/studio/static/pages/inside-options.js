@@ -65,8 +65,8 @@ export function makeOptions(view, values, { pins, getText, onChange }) {
 function listPinned(view, { axis, index, key }) {
   const has = (name) => view.options.some((option) => option.name === name), number = /^unit (\d+)$/.exec(key);
   if (number) return has("unit") ? [["unit", number[1]]] : [];
-  if (!has("query") || !axis.label.includes("token")) return [];
-  return [[axis.label.includes("key") ? "key" : "query", String(index)]];
+  if (!has("query") || !/token|query|key/.test(axis.label)) return [];
+  return [[/key/.test(axis.label) ? "key" : "query", String(index)]];
 }
 
 // Buttons that set an option to what is pinned, such as a unit.
