@@ -36,6 +36,8 @@ export function makeJobs(studio) {
 
 const isWaiting = (job, row) => job.state === "starting" || (job.state === "running") !== (row?.state === "running");
 
+const isAlive = (job) => job.state === "starting" || job.state === "running";
+
 function makeCard(studio, refresh) {
   const title = make("a", {}), state = make("span", { class: "state" }), details = make("p", { class: "hint" });
   const bar = make("progress", { max: 1, "aria-label": "Progress" }), error = make("div", {}), command = make("pre", {});
@@ -45,7 +47,7 @@ function makeCard(studio, refresh) {
     button.disabled = true;
     button.textContent = words;
     try {
-      const answer = await studio.send(path, { id: path.endsWith("forget") || path.endsWith("stop") && job.state === "starting" ? job.id : job.run });
+      const answer = await studio.send(path, { id: path.endsWith("forget") || isAlive(job) ? job.id : job.run });
       if (answer.has_ended === false) studio.showMessage("It saves its state and will stop soon.");
     } catch (problem) {
       studio.showError(problem);
