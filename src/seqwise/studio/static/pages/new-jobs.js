@@ -47,7 +47,7 @@ function makeCard(studio, refresh) {
     button.disabled = true;
     button.textContent = words;
     try {
-      const answer = await studio.send(path, { id: path.endsWith("forget") || isAlive(job) ? job.id : job.run });
+      const answer = await studio.send(path, { id: path.endsWith("forget") || path.endsWith("stop") && isAlive(job) ? job.id : job.run });
       if (answer.has_ended === false) studio.showMessage("It saves its state and will stop soon.");
     } catch (problem) {
       studio.showError(problem);
