@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -65,7 +66,8 @@ def test_a_training_is_started_stopped_resumed_and_finished(tab, book, tmp_path)
     get_card(page, "runs/book-gru", "stopped")
     assert find_owner(folder) is None
     config = folder / "config.yaml"
-    config.write_text(config.read_text().replace("budget: 10m", "budget: 100-tokens"))  # so that it ends soon
+    tokens = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["tokens"]
+    config.write_text(config.read_text().replace("budget: 10m", f"budget: {tokens + 50_000}-tokens"))  # it ends soon
     page.get_by_role("button", name="Resume runs/book-gru").click()
     card = get_card(page, "runs/book-gru", "finished")
     assert "validation perplexity" in card.inner_text()

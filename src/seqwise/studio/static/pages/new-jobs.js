@@ -29,7 +29,7 @@ export function makeJobs(studio) {
 
   return {
     element, refresh,
-    update: (rows) => { if (rows.some(({ id }) => cards.has(id))) refresh(); },
+    update: (rows) => { if (rows.some(({ id, parent }) => cards.has(id) || cards.has(parent))) refresh(); },
     close: () => { isClosed = true; clearTimeout(timer); },
   };
 }
