@@ -50,11 +50,13 @@ def build_router(services: Services) -> APIRouter:
     @router.post("/jobs/resume")
     async def resume(request: Request) -> Response:
         values = await read_model(request, ResumeRequest)
+        await services.watcher.look()  # the run may have just been created or stopped
         return await _answer(jobs.resume, services.catalogue.get(values.id), values.budget)
 
     @router.post("/jobs/stop")
     async def stop(request: Request) -> Any:
         values = await read_model(request, JobRequest)
+        await services.watcher.look()
         has_ended = await asyncio.to_thread(jobs.stop, values.id)
         await services.watcher.look()
         return {"id": values.id, "has_ended": has_ended}

@@ -29,12 +29,14 @@ export function makeJobs(studio) {
 
   return {
     element, refresh,
-    update: (rows) => { if (rows.some(({ id }) => cards.has(id))) refresh(); },
+    update: (rows) => { if (rows.some(({ id, parent }) => cards.has(id) || cards.has(parent))) refresh(); },
     close: () => { isClosed = true; clearTimeout(timer); },
   };
 }
 
 const isWaiting = (job, row) => job.state === "starting" || (job.state === "running") !== (row?.state === "running");
+
+const isAlive = (job) => job.state === "starting" || job.state === "running";
 
 function makeCard(studio, refresh) {
   const title = make("a", {}), state = make("span", { class: "state" }), details = make("p", { class: "hint" });
@@ -45,7 +47,7 @@ function makeCard(studio, refresh) {
     button.disabled = true;
     button.textContent = words;
     try {
-      const answer = await studio.send(path, { id: path.endsWith("forget") || path.endsWith("stop") && job.state === "starting" ? job.id : job.run });
+      const answer = await studio.send(path, { id: path.endsWith("forget") || path.endsWith("stop") && isAlive(job) ? job.id : job.run });
       if (answer.has_ended === false) studio.showMessage("It saves its state and will stop soon.");
     } catch (problem) {
       studio.showError(problem);
