@@ -83,6 +83,10 @@ def list_hostile_requests(address: str, posts: list[str], gets: list[str]) -> It
         for body in BODIES:
             # An object that is complete and harmless may be answered.
             yield HostileRequest(f"body {body[:40]!r} {path}", "POST", path, own, body, (200, 400, 403, 404, 413, 422))
+        for identifier in OUTSIDE:
+            for values in ({"id": identifier}, {"ids": [identifier]}, {"run": identifier}):
+                body = json.dumps(values).encode()
+                yield HostileRequest(f"{body[:40]!r} {path}", "POST", path, own, body, (200, 400, 403, 404, 413, 422))
     for path in STATIC_PATHS:
         yield HostileRequest(f"path {path}", "GET", path)
     for path in gets:

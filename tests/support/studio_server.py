@@ -73,9 +73,9 @@ class StudioTab:
 
     def check(self) -> None:
         """Raises an error if the console shows one, or if something was requested from elsewhere."""
-        assert self.errors == []
+        assert not self.errors, self.errors
         elsewhere = [url for url in self.requests if not url.startswith((self.address, "blob:", "data:", "about:"))]
-        assert elsewhere == []
+        assert not elsewhere, elsewhere
 
     def close(self) -> None:
         self.context.close()
