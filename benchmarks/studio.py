@@ -110,7 +110,7 @@ def measure_opening(browser: Any, address: str) -> float:
     page = context.new_page()
     page.add_init_script(OBSERVE)
     page.goto(address)
-    page.wait_for_function("window.firstRow !== undefined")
+    page.wait_for_selector("main tbody tr", state="attached")
     seconds = page.evaluate("window.firstRow") / 1000
     context.close()
     return seconds
