@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
+from seqwise.studio.limits import RequestTooLarge
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -78,10 +80,6 @@ def is_address(name: str) -> bool:
     return True
 
 
-class RequestTooLarge(Exception):
-    """The body of a request is larger than `MAX_BODY_BYTES`."""
-
-
 class Guard:
     """Answers a request that is not allowed with an error; passes the others on to `app`, with safe headers."""
 
@@ -107,7 +105,7 @@ class Guard:
             message = await receive()
             received += len(message.get("body", b""))
             if received > self.max_body_bytes:
-                raise RequestTooLarge
+                raise RequestTooLarge(self._explain_size())
             return message
 
         async def send_with_headers(message: Message) -> None:
@@ -121,9 +119,9 @@ class Guard:
 
         try:
             await self.app(scope, receive_limited, send_with_headers)
-        except RequestTooLarge:
+        except RequestTooLarge as error:
             if not has_started:
-                await _refuse(send, 413, f"the request is larger than {self.max_body_bytes:,} bytes.")
+                await _refuse(send, 413, str(error))
 
     def find_problem(self, method: str, headers: dict[bytes, bytes], query: bytes = b"") -> tuple[int, str]:
         """Returns the HTTP status and the reason to refuse a request; no reason if it is allowed."""
@@ -141,10 +139,13 @@ class Guard:
             return 403, "a change must be requested by the page of the studio."
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > self.max_body_bytes:
-            return 413, f"the request is larger than {self.max_body_bytes:,} bytes."
+            return 413, self._explain_size()
         if self.token and not self._has_token(headers, query):
             return 401, "a token is needed: open the address that seqwise studio has printed."
         return 200, ""
+
+    def _explain_size(self) -> str:
+        return f"the request is larger than {self.max_body_bytes:,} bytes."
 
     async def _keep_token(self, send: Send) -> None:
         """Moves the token from the address, which the browser's history keeps, to a cookie."""
