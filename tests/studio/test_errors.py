@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,13 @@ def test_an_error_has_a_problem(tmp_path, path, query, parts, status):
     answered, values = ask(tmp_path, path, query, parts)
     assert answered == status
     assert values["problem"]
+
+
+def test_bodies_at_the_same_time_are_limited_together(tmp_path, monkeypatch):
+    monkeypatch.setattr("seqwise.studio.security.MAX_TOTAL_BYTES", 50)
+    status, values = ask(tmp_path, "/api/uploads", b"name=a.csv", [b"x" * 60])
+    assert status == 503
+    assert values["fix"]
 
 
 def test_a_bug_has_a_problem_too(tmp_path, monkeypatch):
@@ -128,7 +136,10 @@ def test_the_size_of_folders_that_are_nested_deeply(tmp_path):
         folder = inner
     os.close(folder)
     (tmp_path / "file").write_bytes(b"abc")
-    assert measure_size(tmp_path) == 3
+    try:
+        assert measure_size(tmp_path) == 3
+    finally:
+        subprocess.run(["rm", "-r", tmp_path / "d"], check=True)  # pytest cannot remove so many
 
 
 def test_folders_have_different_names(tmp_path):

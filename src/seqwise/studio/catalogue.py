@@ -95,6 +95,16 @@ class Catalogue:
             raise UsageError(f"there is no run {identifier[:200]!r}.", fix="It may have been moved or deleted.")
         return entry
 
+    def get_folder(self, identifier: str) -> Path:
+        """Returns the folder of a run or comparison; raises an error if a link in it leads out of the folders."""
+        folder = self.get(identifier).folder
+        for parent, folder_names, file_names in os.walk(folder):
+            for path in (Path(parent, name) for name in (*folder_names, *file_names)):
+                if path.is_symlink() and not self.is_inside(path):
+                    problem = f"{path.relative_to(folder)} is a link that leads out of the folders of the studio."
+                    raise UsageError(problem, fix="Replace it by a copy.", file=path)
+        return folder
+
     def get_root(self, entry: Entry) -> Path:
         """Returns the folder of the studio that an entry is in."""
         name = max((name for name in self.names.values() if f"{entry.id}/".startswith(f"{name}/")), key=len)
@@ -102,7 +112,7 @@ class Catalogue:
 
     def get_curve(self, identifier: str) -> CurveFile:
         """Returns the learning curve of a run as far as it is written."""
-        path = self.get(identifier).folder / METRICS_FILE
+        path = self.get(identifier).folder / METRICS_FILE  # the only file that is read
         if path.is_symlink() and not self.is_inside(path):
             raise UsageError(f"{METRICS_FILE} is a link that leads elsewhere.", fix="Replace it by a copy.")
         with self._curves_mutex:

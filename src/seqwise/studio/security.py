@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
-from seqwise.studio.limits import RequestTooLarge
+from seqwise.studio.limits import BusyError, RequestTooLarge
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -25,6 +25,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 COOKIE = "seqwise_token"
 REQUEST_HEADER = b"x-seqwise"  # the page sets it; a form or an image of another site cannot
 MAX_BODY_BYTES = 32 << 20
+MAX_TOTAL_BYTES = 128 << 20  # of all requests at the same time
 SAFE_METHODS = ("GET", "HEAD")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -85,6 +86,7 @@ class Guard:
 
     def __init__(self, app: App, host: str, port: int, token: str = "", max_body_bytes: int = MAX_BODY_BYTES):
         self.app, self.host, self.port, self.token, self.max_body_bytes = app, host, port, token, max_body_bytes
+        self._total_bytes = 0  # of the bodies of requests that are not answered yet
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -103,7 +105,11 @@ class Guard:
         async def receive_limited() -> Message:
             nonlocal received
             message = await receive()
-            received += len(message.get("body", b""))
+            size = len(message.get("body", b""))
+            received += size
+            self._total_bytes += size
+            if self._total_bytes > MAX_TOTAL_BYTES:
+                raise BusyError("the server receives too many files at once.", fix="Wait, then try again.")
             if received > self.max_body_bytes:
                 raise RequestTooLarge(self._explain_size())
             return message
@@ -122,6 +128,8 @@ class Guard:
         except RequestTooLarge as error:
             if not has_started:
                 await _refuse(send, 413, str(error))
+        finally:
+            self._total_bytes -= received
 
     def find_problem(self, method: str, headers: dict[bytes, bytes], query: bytes = b"") -> tuple[int, str]:
         """Returns the HTTP status and the reason to refuse a request; no reason if it is allowed."""
