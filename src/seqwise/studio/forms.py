@@ -81,10 +81,16 @@ def describe_form(command: str) -> dict[str, Any]:
 def list_fields(command: str = "train") -> list[dict[str, Any]]:
     """Returns every option of a command as a field: its name, kind, choices, limits, default and help text."""
     names = _list_without(command)
-    settings = [each for each in _list_settings(Settings) if each["name"].partition(".")[0] not in names]
+    settings = [each for each in list_setting_fields() if each["name"].partition(".")[0] not in names]
     main = _list_main(command)
     fields = [*_list_options(command), *settings]
     return sorted(fields, key=lambda each: main.index(each["name"]) if each["name"] in main else len(main))
+
+
+@cache
+def list_setting_fields() -> list[dict[str, Any]]:
+    """Returns the fields of all settings, without the options that only a command has."""
+    return list(_list_settings(Settings))
 
 
 def _list_main(command: str) -> list[str]:
@@ -319,7 +325,7 @@ def _format_option(name: str, value: Any) -> Sequence[str]:
 @cache
 def _is_optional_switch(name: str) -> bool:
     """Returns whether a switch has a value, True or False, because a rule chooses it unless it is set."""
-    return any(each["name"] == name and each["default"] is None for each in _list_settings(Settings))
+    return any(each["name"] == name and each["default"] is None for each in list_setting_fields())
 
 
 def format_command(arguments: Sequence[str]) -> str:
