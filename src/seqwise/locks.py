@@ -26,6 +26,7 @@ from seqwise.files import check_links, explain_write_errors, remove
 LOCK_FILE = ".lock"
 POLL_SECONDS = 0.2
 MAX_COMMAND = 300  # characters of the command in a message
+MAX_PID = 2**31
 MAX_CONTENT = 10_000  # bytes of a lock file that are read
 OnWait = Callable[[LockedError], None]
 
@@ -104,7 +105,9 @@ def read_owner(folder: Path) -> Owner | None:
             inode = os.fstat(descriptor).st_ino
         finally:
             os.close(descriptor)
-        return Owner(int(values["pid"]), str(values["host"]), str(values["command"]), str(values["started"]), inode)
+        pid = values["pid"]
+        if isinstance(pid, int) and 0 < pid < MAX_PID:  # a signal to 0 or -1 would reach many processes
+            return Owner(pid, str(values["host"]), str(values["command"]), str(values["started"]), inode)
     return None
 
 
@@ -209,7 +212,8 @@ def _describe_process(command: str) -> bytes:
 def _build_locked_error(descriptor: int, subject: Path) -> LockedError:
     """Returns the error for a folder that another process writes, which is named in its lock file."""
     owner = "another process is writing it."
-    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):  # it may not have described itself yet
+    # It may not have described itself yet.
+    with suppress(OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         values = json.loads(os.pread(descriptor, MAX_CONTENT, 0))
         process = f"process {int(values['pid'])} on {values['host']}"
         owner = f"{process} has been writing it since {values['started']} ({values['command']})."

@@ -11,6 +11,13 @@ from chromium import launch_chromium
 from small_runs import train_small_run
 from studio_server import StudioServer, StudioTab
 
+from seqwise.cli.check import Check
+from seqwise.cli.compare import Compare
+from seqwise.cli.train import Train
+from seqwise.studio.forms import register_commands
+
+register_commands(train=Train, compare=Compare, check=Check)  # as the command line does
+
 RUNS = {  # name of the folder → task, family
     "book-lstm": ("language", "lstm"),
     "book-gru": ("language", "gru"),

@@ -141,6 +141,21 @@ def test_links_do_not_lead_out_of_the_folders(tmp_path):
     assert catalogue.get("runs/book").describe()["note"] == ""
 
 
+def test_a_run_with_a_link_to_elsewhere_is_not_loaded(tmp_path):
+    for name in ("runs/a", "runs/b"):
+        write_run(tmp_path / name)
+    (tmp_path / "weights").touch()
+    (tmp_path / "runs/a/own").symlink_to(tmp_path / "runs/b/config.yaml")
+    catalogue = Catalogue([tmp_path / "runs"])
+    catalogue.refresh()
+    assert catalogue.get_folder("runs/a") == tmp_path / "runs/a"
+    (tmp_path / "runs/a/checkpoints").mkdir()
+    (tmp_path / "runs/a/checkpoints/model.safetensors").symlink_to(tmp_path / "weights")
+    with pytest.raises(UsageError, match="leads out"):
+        catalogue.get_folder("runs/a")
+    assert catalogue.get_folder("runs/b") == tmp_path / "runs/b"
+
+
 def test_a_curve_that_is_a_link_to_elsewhere_is_refused(tmp_path):
     folder = write_run(tmp_path / "runs" / "book")
     (folder / "metrics.jsonl").rename(tmp_path / "metrics.jsonl")

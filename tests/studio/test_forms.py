@@ -26,12 +26,10 @@ from seqwise.studio.forms import (
     format_command,
     list_fields,
     read_form,
-    register_commands,
 )
 from seqwise.task_registry import list_task_names
 
 CLASSES = {"train": Train, "compare": Compare}
-register_commands(**CLASSES, check=Check)
 HOSTILE = (
     "--resume", "-x", "--", "--out=/etc", "; rm -rf ~", "$(id)", "`id`", "a b", "'\"", "None", "--help", "a\\b", "*",
     "<script>alert(1)</script>", "=", "--debug", "~", "#", "null", "日本",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from async_calls import run_async
 from pydantic import ValidationError
 
 from seqwise.errors import UsageError
@@ -160,7 +160,7 @@ def call_all(function: Function, several: list[dict[str, Any]], monkeypatch: pyt
     async def collect() -> list[list[Any]]:
         return [[event async for event in workers.call(function, arguments)] for arguments in several]
 
-    return asyncio.run(collect())
+    return run_async(collect())
 
 
 def test_a_result_is_remembered_by_its_arguments(monkeypatch: pytest.MonkeyPatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
@@ -10,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from async_calls import run_async
 from hostile_requests import SCRIPT, HostileRequest, answer, get_json, list_hostile_requests
 from studio_server import StudioServer, StudioTab
 
@@ -48,7 +48,7 @@ def request(guard: Guard, bodies: list[bytes]) -> int:
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": "/", "headers": list(OWN.items()), "query_string": b""}
-    asyncio.run(guard(scope, receive, send))
+    run_async(guard(scope, receive, send))
     return sent[0]["status"]
 
 

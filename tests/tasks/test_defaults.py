@@ -95,7 +95,7 @@ def test_bfloat16_is_used_on_gpus_that_support_it(cuda, bfloat16, precision):
 
 
 def test_an_ngram_model_gets_no_defaults():
-    assert resolve(parse_settings({"model": "ngram"}), PTB)[1] == []
+    assert resolve(parse_settings({"model": "ngram"}), PTB)[1] == {}
 
 
 @pytest.mark.parametrize("width", [8, 12, 16, 36, 64, 100, 128, 200, 256, 300, 384, 650])

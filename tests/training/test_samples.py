@@ -124,14 +124,21 @@ def test_samples_are_rare_and_take_at_most_a_hundredth_of_the_time():
     assert expensive(create_step(120.0, ended="the budget is spent")), "the last one shows the result"
 
 
-def test_without_memory_there_are_no_more_samples_and_training_continues(book, tmp_path, always_due, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "note"),
+    [
+        (torch.OutOfMemoryError("out of memory"), "out of memory: samples are no longer written."),
+        (IndexError("no line"), "samples are no longer written (IndexError: no line)."),
+    ],
+)
+def test_what_fails_in_a_sample_does_not_end_the_training(book, tmp_path, always_due, monkeypatch, error, note):
     def fail(*_):
-        raise torch.OutOfMemoryError("out of memory")
+        raise error
 
     monkeypatch.setitem(samples.SAMPLERS, "language", fail)
     run = train("language", book, tmp_path, "run")
     notes = [note for row in run.read_metrics() for note in row.get("notes", ())]
-    assert notes.count("out of memory: samples are no longer written.") == 1
+    assert notes.count(note) == 1
     assert run.load_summary() is not None
     assert run.read_samples() == []
 

@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI
 
-from seqwise.errors import SeqwiseError, UsageError
+from seqwise.studio.errors import PlainResponse, add_handlers
 from seqwise.studio.routes import calls, comparisons, forms, jobs, lab, pages, run, runs, vectors
 from seqwise.studio.services import Services
-from seqwise.studio.worker import describe_error
 
 
 def build_app(services: Services) -> FastAPI:
@@ -28,12 +26,10 @@ def build_app(services: Services) -> FastAPI:
         await services.close()
 
     # FastAPI's own documentation pages would load scripts from elsewhere.
-    app = FastAPI(lifespan=run_services, docs_url=None, redoc_url=None, openapi_url=None)
-
-    @app.exception_handler(SeqwiseError)
-    async def explain(request: Request, error: SeqwiseError) -> JSONResponse:
-        return JSONResponse(describe_error(error), 400 if isinstance(error, UsageError) else 500)
-
+    app = FastAPI(
+        lifespan=run_services, docs_url=None, redoc_url=None, openapi_url=None, default_response_class=PlainResponse
+    )
+    add_handlers(app)
     for module in (pages, runs, run, calls, forms, jobs, comparisons, lab, vectors):
         app.include_router(module.build_router(services))
     return app

@@ -34,16 +34,33 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _name_folders(folders: Sequence[Path]) -> dict[Path, str]:
+    """Returns a different name for each folder: its own, with a number if others have the same."""
+    own = [folder.name for folder in folders]
+    names: dict[Path, str] = {}
+    for index, folder in enumerate(folders, start=1):
+        name = folder.name if own.count(folder.name) == 1 else f"{folder.name}-{index}"
+        while name in names.values() or (name != folder.name and name in own):
+            name += "+"
+        names[folder] = name
+    return names
+
+
+def _read(entry: Entry, files: Found, known: Entry | None) -> Entry:
+    """Fills an entry; whatever is wrong with its files, the others are shown."""
+    try:
+        return read_entry(entry, files, known)
+    except Exception as error:
+        entry.problem = f"its files are damaged ({type(error).__name__}: {error})"
+        return entry
+
+
 class Catalogue:
     """All runs and comparisons below some folders. Several threads may use it."""
 
     def __init__(self, folders: Sequence[Path]):
         self.folders = list(dict.fromkeys(folder.resolve() for folder in folders))
-        names = [folder.name for folder in self.folders]
-        self.names = {
-            folder: name if names.count(name) == 1 else f"{name}-{index}"
-            for index, (folder, name) in enumerate(zip(self.folders, names), start=1)
-        }
+        self.names = _name_folders(self.folders)
         self.entries: dict[str, Entry] = {}
         self._curves = CurveCache()
         self._marks: dict[str, tuple[str, Path, str, Mark]] = {}  # id → state of its files when they were read
@@ -64,7 +81,7 @@ class Catalogue:
                 owner = find_owner(entry.folder) if files.has_lock else None
                 if known is None or mark != self._marks[identifier]:
                     self._marks[identifier] = mark
-                    self.entries[identifier] = known = read_entry(entry, files, known)
+                    self.entries[identifier] = known = _read(entry, files, known)
                     changed.add(identifier)
                 if owner != known.owner:
                     known.owner = owner
@@ -78,6 +95,16 @@ class Catalogue:
             raise UsageError(f"there is no run {identifier[:200]!r}.", fix="It may have been moved or deleted.")
         return entry
 
+    def get_folder(self, identifier: str) -> Path:
+        """Returns the folder of a run or comparison; raises an error if a link in it leads out of the folders."""
+        folder = self.get(identifier).folder
+        for parent, folder_names, file_names in os.walk(folder):
+            for path in (Path(parent, name) for name in (*folder_names, *file_names)):
+                if path.is_symlink() and not self.is_inside(path):
+                    problem = f"{path.relative_to(folder)} is a link that leads out of the folders of the studio."
+                    raise UsageError(problem, fix="Replace it by a copy.", file=path)
+        return folder
+
     def get_root(self, entry: Entry) -> Path:
         """Returns the folder of the studio that an entry is in."""
         name = max((name for name in self.names.values() if f"{entry.id}/".startswith(f"{name}/")), key=len)
@@ -85,7 +112,7 @@ class Catalogue:
 
     def get_curve(self, identifier: str) -> CurveFile:
         """Returns the learning curve of a run as far as it is written."""
-        path = self.get(identifier).folder / METRICS_FILE
+        path = self.get(identifier).folder / METRICS_FILE  # the only file that is read
         if path.is_symlink() and not self.is_inside(path):
             raise UsageError(f"{METRICS_FILE} is a link that leads elsewhere.", fix="Replace it by a copy.")
         with self._curves_mutex:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,10 +42,11 @@ class Points:
 
 
 class CurveFile:
-    """The rows of a `metrics.jsonl`, as columns of numbers; `update` reads what was appended."""
+    """The rows of a `metrics.jsonl`, as columns of numbers; `update` reads what was appended. Threads may share it."""
 
     def __init__(self, path: Path):
         self.path = path
+        self.mutex = threading.RLock()  # of those who read or change the rows
         self._clear()
 
     def _clear(self) -> None:
@@ -62,6 +64,10 @@ class CurveFile:
 
         A resumed run replaces the file: then all of it is read again.
         """
+        with self.mutex:
+            return self._update()
+
+    def _update(self) -> bool:
         try:
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())
@@ -112,15 +118,14 @@ class CurveFile:
 
     def get_series(self, name: str, x: str = "step") -> tuple[np.ndarray, np.ndarray]:
         """Returns the values of x, ascending, and y: a column, or `valid.METRIC`, with a value at each validation."""
-        columns = self.columns
-        size = len(columns["tokens_per_second"])  # the last column: another thread may be adding a row
-        xs = np.array(columns[x])[:size]
-        ys = np.array(columns.get(name, ()), dtype=np.float64)[:size]
-        if name.startswith("valid."):
-            metric = name.removeprefix("valid.")
-            rows = [(index, values[metric]) for index, values in self.validations if metric in values]
-            xs = xs[np.array([index for index, _ in rows], dtype=np.intp)]
-            ys = np.array([value for _, value in rows], dtype=np.float64)
+        with self.mutex:  # rows cannot be added to a column that is being copied
+            xs = np.array(self.columns[x])
+            ys = np.array(self.columns.get(name, ()), dtype=np.float64)
+            if name.startswith("valid."):
+                metric = name.removeprefix("valid.")
+                rows = [(index, values[metric]) for index, values in self.validations if metric in values]
+                xs = xs[np.array([index for index, _ in rows], dtype=np.intp)]
+                ys = np.array([value for _, value in rows], dtype=np.float64)
         is_usable = np.isfinite(xs)
         if not is_usable.all():
             xs, ys = xs[is_usable], ys[is_usable]

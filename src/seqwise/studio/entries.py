@@ -267,7 +267,8 @@ def count_trials(settings: dict[str, Any]) -> int:
         if model in MODEL_FAMILIES and not MODEL_FAMILIES[model].has_gradients:
             total += 1  # fitted once
         else:
-            total += num_seeds + num_rates + len(added.get(name) or ())
+            rates = added.get(name)
+            total += num_seeds + num_rates + (len(rates) if isinstance(rates, list) else 0)
     return total
 
 

@@ -81,10 +81,16 @@ def describe_form(command: str) -> dict[str, Any]:
 def list_fields(command: str = "train") -> list[dict[str, Any]]:
     """Returns every option of a command as a field: its name, kind, choices, limits, default and help text."""
     names = _list_without(command)
-    settings = [each for each in list_setting_fields(Settings) if each["name"].partition(".")[0] not in names]
+    settings = [each for each in list_setting_fields() if each["name"].partition(".")[0] not in names]
     main = _list_main(command)
     fields = [*_list_options(command), *settings]
     return sorted(fields, key=lambda each: main.index(each["name"]) if each["name"] in main else len(main))
+
+
+@cache
+def list_setting_fields() -> list[dict[str, Any]]:
+    """Returns the fields of all settings, without the options that only a command has."""
+    return list(_list_settings(Settings))
 
 
 def _list_main(command: str) -> list[str]:
@@ -101,11 +107,10 @@ def _is_section(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def list_setting_fields(model: type[BaseModel], prefix: str = "") -> Iterator[dict[str, Any]]:
-    """Yields every setting of a section, and of the sections inside it, as a field."""
+def _list_settings(model: type[BaseModel], prefix: str = "") -> Iterator[dict[str, Any]]:
     for name, info in model.model_fields.items():
         if _is_section(info.annotation):
-            yield from list_setting_fields(info.annotation, f"{prefix}{name}.")  # type: ignore[arg-type]
+            yield from _list_settings(info.annotation, f"{prefix}{name}.")  # type: ignore[arg-type]
         else:
             yield _describe_setting(prefix + name, info, name in getattr(model, "optional", ()))
 
@@ -320,7 +325,7 @@ def _format_option(name: str, value: Any) -> Sequence[str]:
 @cache
 def _is_optional_switch(name: str) -> bool:
     """Returns whether a switch has a value, True or False, because a rule chooses it unless it is set."""
-    return any(each["name"] == name and each["default"] is None for each in list_setting_fields(Settings))
+    return any(each["name"] == name and each["default"] is None for each in list_setting_fields())
 
 
 def format_command(arguments: Sequence[str]) -> str:

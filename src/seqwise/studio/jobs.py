@@ -31,11 +31,21 @@ from seqwise.files import check_link, remove, write_text
 from seqwise.locks import find_owner
 from seqwise.studio.catalogue import COMPARISON_FILE, MAX_DEPTH, RUN_FILE, Catalogue, Entry
 from seqwise.studio.forms import format_command
-from seqwise.studio.processes import build_command, build_environment, find_error, is_running, terminate, wait_until
+from seqwise.studio.limits import BusyError
+from seqwise.studio.processes import (
+    build_command,
+    build_environment,
+    find_error,
+    find_working_folder,
+    is_running,
+    terminate,
+    wait_until,
+)
 
 JobState = Literal["starting", "running", "finished", "stopped", "failed"]
 JOBS_FOLDER = Path(".studio", "jobs")
 MAX_RUNNING = 8  # processes at the same time
+MAX_NAME_BYTES = 200  # of a folder; file systems allow 255, and temporary names are longer
 MAX_RECORDS = 50  # of a folder; those of older jobs are removed
 MAX_RECORD_BYTES = 100_000
 TAIL_BYTES = 1 << 16  # of a log, in which its last error is
@@ -43,10 +53,6 @@ STOP_SECONDS = 10.0  # for a training to save its state
 INTERRUPTED = 130  # exit status of a command that was stopped and has saved its state
 STOP_MESSAGES = ("stopped and saved.", "interrupted.")  # the beginning of a line of its log
 STOP_STATUSES = (INTERRUPTED, -signal.SIGTERM, -signal.SIGINT)
-
-
-class BusyError(SeqwiseError):
-    """Too many trainings run."""
 
 
 @dataclass
@@ -85,7 +91,8 @@ class Jobs:
         """Returns the path of a new run below a given folder; raises an error for a name that leads elsewhere."""
         parts = name.split("/")
         is_plain = all(part and not part.startswith(".") and part == part.strip() for part in parts)
-        if not is_plain or len(parts) > MAX_DEPTH or len(name) > 200 or not name.isprintable() or "\\" in name:
+        is_long = len(parts) > MAX_DEPTH or any(len(part.encode()) > MAX_NAME_BYTES for part in parts)
+        if not is_plain or is_long or not name.isprintable() or "\\" in name:
             problem = f"the name {name[:100]!r} cannot be that of a run."
             raise UsageError(problem, fix="Use letters, digits, dashes; folders are separated by a slash.")
         out = folder / name
@@ -112,7 +119,7 @@ class Jobs:
             relative = out.relative_to(folder).as_posix()
             if any((parent, job.out) == (folder, relative) for parent, job in running):
                 raise UsageError(f"{out} is being written already.", fix="Choose another name.")
-            name = f"{out.name[:60]}-{uuid.uuid4().hex[:8]}"
+            name = f"{out.name[:40]}-{uuid.uuid4().hex[:8]}"
             job = Job(name, list(arguments), relative, time.time())
             if not job.is_resumed and out.exists() and any(out.iterdir()):
                 raise UsageError(f"there is already a run {relative!r}.", fix="Choose another name.")
@@ -135,13 +142,12 @@ class Jobs:
             raise UsageError(f"{entry.id} is finished.", fix="To train it further, set a larger budget.")
         self._wait_for_end(entry)  # a process ends shortly after it has released the lock of the folder
         command = "train" if entry.kind == "run" else "compare"
-        folder = next(each for each in self._catalogue.folders if each in (entry.folder, *entry.folder.parents))
         path = format_path(entry.folder)
         words = [f"--resume={path}"] if path.startswith("-") else ["--resume", path]
         if budget and entry.kind == "run":
             Budget.parse(budget)  # raises an error if it is none
             words += ["--budget", budget]
-        return self.start([command, *words], folder, entry.folder)
+        return self.start([command, *words], self._catalogue.get_root(entry), entry.folder)
 
     def _run(self, job: Job, folder: Path) -> subprocess.Popen[bytes]:
         log = os.open(
@@ -162,7 +168,8 @@ class Jobs:
         with self._mutex:
             job.status = status
             with suppress(SeqwiseError):
-                self._save(folder, job)
+                if self._get_record(folder, job).exists():  # else it was forgotten
+                    self._save(folder, job)
             self._processes.pop(job.name, None)
 
     # --- records
@@ -246,7 +253,10 @@ class Jobs:
         return jobs
 
     def _save(self, folder: Path, job: Job) -> None:
-        write_text(folder / JOBS_FOLDER / f"{job.name}.json", json.dumps(asdict(job)) + "\n")
+        write_text(self._get_record(folder, job), json.dumps(asdict(job)) + "\n")
+
+    def _get_record(self, folder: Path, job: Job) -> Path:
+        return folder / JOBS_FOLDER / f"{job.name}.json"
 
     def _create_folder(self, folder: Path) -> None:
         for each in (folder / JOBS_FOLDER.parent, folder / JOBS_FOLDER):
@@ -333,6 +343,5 @@ def _is_valid(job: Job, name: str) -> bool:
 
 def format_path(path: Path) -> str:
     """Returns a path relative to the working folder, if it is inside it."""
-    with suppress(ValueError):
-        return str(path.relative_to(Path.cwd().resolve()))
-    return str(path)
+    folder = find_working_folder()
+    return str(path.relative_to(folder)) if folder is not None and path.is_relative_to(folder) else str(path)

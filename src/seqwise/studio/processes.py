@@ -28,10 +28,19 @@ def build_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONIOENCODING": "utf-8"}
 
 
+def find_working_folder() -> Path | None:
+    """Returns the working folder; None if it was removed."""
+    with suppress(OSError):
+        return Path.cwd().resolve()
+    return None
+
+
 def is_running(pid: int, arguments: Sequence[str]) -> bool:
     """Returns whether the process runs `seqwise ARGUMENTS`; its number may belong to another by now."""
+    if pid <= 0:
+        return False  # a signal to such a number would reach many processes
     if not PROCESSES.is_dir():
-        with suppress(OSError):
+        with suppress(OSError, OverflowError):
             os.kill(pid, 0)
             return True
         return False

@@ -18,7 +18,6 @@ from typing import Any
 import yaml
 
 from seqwise.applicability import find_unused
-from seqwise.config import Settings
 from seqwise.families import MODEL_FAMILIES
 from seqwise.studio.forms import list_setting_fields
 from seqwise.training.rows import read_samples as read_sample_rows
@@ -67,7 +66,7 @@ def list_settings(settings: Mapping[str, Any], folder: Path) -> list[dict[str, A
     has_choices, values = bool(choices), dict(_flatten(settings))
     unused = _find_unused(settings, values)
     rows = []
-    for field in list_setting_fields(Settings):
+    for field in list_setting_fields():
         name, value = field["name"], values.get(field["name"])
         is_default = value is None or value == field["default"]
         is_named = f"--{name.replace('_', '-')}" in command.replace("=", " ").split()

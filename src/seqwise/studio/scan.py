@@ -117,11 +117,12 @@ def is_file(entry: os.DirEntry[str], is_inside: IsInside) -> bool:
 
 def measure_size(folder: Path) -> int:
     """Returns the bytes of all files in a folder, at any depth; links are not followed."""
-    total = 0
-    for entry in list_entries(folder).values():
-        with suppress(OSError):
-            if entry.is_dir(follow_symlinks=False):
-                total += measure_size(Path(entry.path))
-            else:
-                total += entry.stat(follow_symlinks=False).st_size
+    total, waiting = 0, [folder]
+    while waiting:
+        for entry in list_entries(waiting.pop()).values():
+            with suppress(OSError):
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
     return total

@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
+from seqwise.studio.limits import BusyError, RequestTooLarge
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -23,6 +25,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 COOKIE = "seqwise_token"
 REQUEST_HEADER = b"x-seqwise"  # the page sets it; a form or an image of another site cannot
 MAX_BODY_BYTES = 32 << 20
+MAX_TOTAL_BYTES = 128 << 20  # of all requests at the same time
 SAFE_METHODS = ("GET", "HEAD")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -78,15 +81,12 @@ def is_address(name: str) -> bool:
     return True
 
 
-class RequestTooLarge(Exception):
-    """The body of a request is larger than `MAX_BODY_BYTES`."""
-
-
 class Guard:
     """Answers a request that is not allowed with an error; passes the others on to `app`, with safe headers."""
 
     def __init__(self, app: App, host: str, port: int, token: str = "", max_body_bytes: int = MAX_BODY_BYTES):
         self.app, self.host, self.port, self.token, self.max_body_bytes = app, host, port, token, max_body_bytes
+        self._total_bytes = 0  # of the bodies of requests that are not answered yet
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -105,9 +105,13 @@ class Guard:
         async def receive_limited() -> Message:
             nonlocal received
             message = await receive()
-            received += len(message.get("body", b""))
+            size = len(message.get("body", b""))
+            received += size
+            self._total_bytes += size
+            if self._total_bytes > MAX_TOTAL_BYTES:
+                raise BusyError("the server receives too many files at once.", fix="Wait, then try again.")
             if received > self.max_body_bytes:
-                raise RequestTooLarge
+                raise RequestTooLarge(self._explain_size())
             return message
 
         async def send_with_headers(message: Message) -> None:
@@ -121,9 +125,11 @@ class Guard:
 
         try:
             await self.app(scope, receive_limited, send_with_headers)
-        except RequestTooLarge:
+        except RequestTooLarge as error:
             if not has_started:
-                await _refuse(send, 413, f"the request is larger than {self.max_body_bytes:,} bytes.")
+                await _refuse(send, 413, str(error))
+        finally:
+            self._total_bytes -= received
 
     def find_problem(self, method: str, headers: dict[bytes, bytes], query: bytes = b"") -> tuple[int, str]:
         """Returns the HTTP status and the reason to refuse a request; no reason if it is allowed."""
@@ -141,10 +147,13 @@ class Guard:
             return 403, "a change must be requested by the page of the studio."
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > self.max_body_bytes:
-            return 413, f"the request is larger than {self.max_body_bytes:,} bytes."
+            return 413, self._explain_size()
         if self.token and not self._has_token(headers, query):
             return 401, "a token is needed: open the address that seqwise studio has printed."
         return 200, ""
+
+    def _explain_size(self) -> str:
+        return f"the request is larger than {self.max_body_bytes:,} bytes."
 
     async def _keep_token(self, send: Send) -> None:
         """Moves the token from the address, which the browser's history keeps, to a cookie."""

@@ -16,6 +16,7 @@ from seqwise.studio.services import Services
 
 DEFAULT_PORT = 8600
 NUM_PORTS = 50  # that are tried, from the default one on
+MAX_CONNECTIONS = 100  # at the same time: a browser has at most six
 SHUTDOWN_SECONDS = 1  # for open connections, after Ctrl-C
 
 
@@ -37,8 +38,9 @@ def serve(
     address = f"http://{shown}:{port}/" + (f"?token={token}" if token else "")
     app = Guard(build_app(Services.create(folders)), host, port, token)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=SHUTDOWN_SECONDS
-    )
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        limit_concurrency=MAX_CONNECTIONS,
+    )  # fmt: skip
     on_start(address)
     if opens_browser:
         webbrowser.open(address)

@@ -91,7 +91,7 @@ class Trash:
             raise UsageError(problem, fix="Delete the whole comparison.")
         if entry.folder == root:
             raise UsageError(f"{root} is the folder that the studio shows.", fix="Remove it yourself.")
-        trials = [each for each in self.catalogue.entries.values() if each.parent == entry.id]
+        trials = [each for each in list(self.catalogue.entries.values()) if each.parent == entry.id]
         for each in (entry, *trials):
             owner = find_owner(each.folder)
             if owner is not None:

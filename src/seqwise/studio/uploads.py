@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+import threading
 import uuid
 from pathlib import Path
 
@@ -30,11 +31,12 @@ SUFFIXES = (
 
 
 class Uploads:
-    """The newest `MAX_FILES` files."""
+    """The newest `MAX_FILES` files. Several threads may use it."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="seqwise-studio-")
         self._files: dict[str, Path] = {}  # by id, oldest first
+        self._mutex = threading.Lock()
 
     def add(self, name: str, content: bytes) -> str:
         """Saves a file and returns its id. Only the suffix of its name is used."""
@@ -46,16 +48,18 @@ class Uploads:
         identifier = uuid.uuid4().hex
         path = Path(self._folder.name) / f"{identifier}{suffix}"
         path.write_bytes(content)
-        self._files[identifier] = path
-        while len(self._files) > MAX_FILES:
-            remove(self._files.pop(next(iter(self._files))), Path(self._folder.name), ignore_errors=True)
+        with self._mutex:
+            self._files[identifier] = path
+            while len(self._files) > MAX_FILES:
+                remove(self._files.pop(next(iter(self._files))), Path(self._folder.name), ignore_errors=True)
         return identifier
 
     def get(self, identifier: str) -> Path:
         """Returns the path of a file."""
-        if identifier not in self._files:
+        path = self._files.get(identifier)
+        if path is None:
             raise UsageError("the file is no longer there.", fix="Choose it again.")
-        return self._files[identifier]
+        return path
 
     def close(self) -> None:
         """Removes all files."""

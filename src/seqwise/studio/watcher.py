@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -32,13 +33,15 @@ class Watcher:
 
     async def run(self) -> None:
         """Looks for changes until it is cancelled."""
-        await self.look()
         while True:
+            try:
+                await self.look()
+            except Exception:  # one damaged folder must not end the updates of all others
+                traceback.print_exc()
             await asyncio.sleep(POLL_SECONDS)
             if not self._num_pages:
                 self._woken.clear()
                 await self._woken.wait()
-            await self.look()
 
     async def look(self) -> None:
         """Looks for changes now."""

@@ -117,13 +117,15 @@ def serve(requests: BinaryIO, events: BinaryIO) -> None:
     waiting: queue.Queue[dict[str, Any]] = queue.Queue()
 
     def read() -> None:
-        for line in requests:
-            message = json.loads(line)
-            if "cancel" in message:
-                context.cancelled.add(message["cancel"])
-            else:
-                waiting.put(message)
-        os._exit(0)  # the server has ended; a computation may still run
+        try:
+            for line in requests:
+                message = json.loads(line)
+                if "cancel" in message:
+                    context.cancelled.add(message["cancel"])
+                else:
+                    waiting.put(message)
+        finally:  # the server has ended, perhaps in the middle of a line; a computation may still run
+            os._exit(0)
 
     threading.Thread(target=read, daemon=True).start()
     while True:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import Any
 
-from seqwise.errors import SeqwiseError
 from seqwise.studio.functions import Function
+from seqwise.studio.limits import BusyError
+from seqwise.studio.processes import build_environment
 
 MAX_WAITING = 16  # requests of a lane that wait
 CANCEL_SECONDS = 3.0  # for a computation to notice that it is cancelled, before its process is killed
@@ -19,10 +19,6 @@ MAX_EVENT_BYTES = 64 << 20  # of a line
 MAX_CACHE_BYTES = 16 << 20  # of results that are remembered: all statements of the lab need 5 MB
 
 Event = dict[str, Any]
-
-
-class BusyError(SeqwiseError):
-    """Too many requests wait."""
 
 
 class Worker:
@@ -49,12 +45,11 @@ class Worker:
                 if self._cancelling is not None:
                     await asyncio.shield(self._cancelling)
                 self._number += 1
-                is_done = False
+                is_done, end = False, asyncio.get_running_loop().time() + function.max_seconds
                 try:
-                    async with asyncio.timeout(function.max_seconds):
-                        async for event in self._exchange(function.target, arguments):
-                            is_done = "result" in event or "error" in event
-                            yield event
+                    async for event in self._exchange(function.target, arguments, end):
+                        is_done = "result" in event or "error" in event
+                        yield event
                 except TimeoutError:
                     yield _build_error(f"the computation took longer than {function.max_seconds:.0f} seconds.")
                 finally:
@@ -63,20 +58,32 @@ class Worker:
         finally:
             self._num_waiting -= 1
 
-    async def _exchange(self, target: str, arguments: dict[str, Any]) -> AsyncGenerator[Event]:
+    async def _exchange(self, target: str, arguments: dict[str, Any], end: float) -> AsyncGenerator[Event]:
+        """Yields the events; raises `TimeoutError` at the time `end`.
+
+        Nothing is yielded inside `asyncio.timeout`: it would cancel the task that asked for the first event, and
+        another one may ask for the others.
+        """
         process = await self._start()
         assert process.stdin is not None
         assert process.stdout is not None
         message = {"id": self._number, "target": target, "arguments": arguments}
         try:
             process.stdin.write(json.dumps(message).encode() + b"\n")
-            await process.stdin.drain()
-            while line := await process.stdout.readline():
+            async with asyncio.timeout_at(end):
+                await process.stdin.drain()
+            while True:
+                async with asyncio.timeout_at(end):
+                    line = await process.stdout.readline()
+                if not line:
+                    break
                 event = json.loads(line)
                 if event.pop("id") == self._number:
                     yield event
                     if "result" in event or "error" in event:
                         return
+        except TimeoutError:
+            raise
         except (OSError, ValueError):
             pass  # it has ended, or its answer is too long
         status = await self._kill()
@@ -86,8 +93,9 @@ class Worker:
     async def _start(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:
             pipe = asyncio.subprocess.PIPE
-            command = [sys.executable, "-m", "seqwise.studio.worker"]
-            environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+            # -P: a file torch.py in the working folder is not imported.
+            command = [sys.executable, "-P", "-m", "seqwise.studio.worker"]
+            environment = build_environment()
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdin=pipe, stdout=pipe, limit=MAX_EVENT_BYTES, env=environment, start_new_session=True
             )

@@ -18,7 +18,7 @@ import torch
 
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.decoding.sampling import choose_token
-from seqwise.errors import MemoryLimitError
+from seqwise.errors import MemoryLimitError, shorten
 from seqwise.tasks.inspection import choose_evenly
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Task
 from seqwise.training.clock import read_clock
@@ -84,6 +84,10 @@ class SampleLog:
         except (torch.OutOfMemoryError, MemoryLimitError):
             self.is_stopped = True
             trainer.notes.append("out of memory: samples are no longer written.")
+            return
+        except Exception as error:  # a sample that cannot be computed must not end the training
+            self.is_stopped = True
+            trainer.notes.append(f"samples are no longer written ({shorten(f'{type(error).__name__}: {error}')}).")
             return
         cost = read_clock() - start
         self.cost, self.next_cost, self.last_seconds = self.cost + cost, cost, step.seconds

@@ -29,9 +29,9 @@ class Request(BaseModel):
         """Returns the keyword arguments of the function: runs become their folders, and uploads their files."""
         values = self.model_dump()
         if "run" in values:
-            values["run"] = str(services.catalogue.get(values["run"]).folder)
+            values["run"] = str(services.catalogue.get_folder(values["run"]))
         if "runs" in values:
-            values["runs"] = [str(services.catalogue.get(each).folder) for each in values["runs"]]
+            values["runs"] = [str(services.catalogue.get_folder(each)) for each in values["runs"]]
         if values.get("upload") is not None:
             values["upload"] = str(services.uploads.get(values["upload"]))
         return values

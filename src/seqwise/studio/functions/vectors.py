@@ -37,7 +37,7 @@ class VectorRequest(Request):
         if [self.file, self.upload, self.run].count(None) != 2:
             raise UsageError("expected one of file, upload and run.")
         if self.run is not None:
-            folder = str(services.catalogue.get(self.run).folder)
+            folder = str(services.catalogue.get_folder(self.run))
             return {"path": folder, "vocabulary": self.vocabulary, "embedding": self.embedding}
         if self.file is not None:
             path = find_vector_file(services.catalogue, self.file)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from seqwise.errors import UsageError
 from seqwise.files import check_link, write_text
 from seqwise.studio.entries import MAX_NOTE, MAX_TAG, MAX_TAGS, Entry, clean_tags
 from seqwise.studio.functions import RunId
-from seqwise.studio.routes.reading import read_object
+from seqwise.studio.routes.reading import read_model
 from seqwise.studio.scan import NOTES_FILE
 from seqwise.studio.services import Services
 from seqwise.studio.trash import Trash
@@ -49,25 +48,13 @@ class EmptyBody(_Body):
     """Removes all deleted runs for good."""
 
 
-B = TypeVar("B", bound=BaseModel)
-
-
-async def read_body(request: Request, body: type[B]) -> B:
-    """Returns the checked body of a request."""
-    try:
-        return body.model_validate(await read_object(request))
-    except ValidationError as error:
-        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:5]]
-        raise UsageError(f"the request is not valid: {'; '.join(problems)}") from None
-
-
 def build_router(services: Services) -> APIRouter:
     """Returns the routes that change runs."""
     router, trash = APIRouter(prefix="/api"), Trash(services.catalogue)
 
     @router.post("/notes")
     async def save_notes(request: Request) -> Any:
-        body = await read_body(request, NotesBody)
+        body = await read_model(request, NotesBody)
         entry = services.catalogue.get(body.id)
         tags, note = clean_tags(body.tags), body.note.strip()
         await asyncio.to_thread(write_notes, entry, tags, note)
@@ -76,7 +63,7 @@ def build_router(services: Services) -> APIRouter:
 
     @router.post("/delete")
     async def delete(request: Request) -> Any:
-        body = await read_body(request, DeleteBody)
+        body = await read_model(request, DeleteBody)
         deleted = []
         try:
             for each in dict.fromkeys(body.ids):
@@ -87,7 +74,7 @@ def build_router(services: Services) -> APIRouter:
 
     @router.post("/restore")
     async def restore(request: Request) -> Any:
-        body = await read_body(request, RestoreBody)
+        body = await read_model(request, RestoreBody)
         try:
             restored = [await asyncio.to_thread(trash.restore, token) for token in dict.fromkeys(body.tokens)]
         finally:
@@ -100,7 +87,7 @@ def build_router(services: Services) -> APIRouter:
 
     @router.post("/empty-trash")
     async def empty_trash(request: Request) -> Any:
-        await read_body(request, EmptyBody)
+        await read_model(request, EmptyBody)
         return {"removed": await asyncio.to_thread(trash.empty)}
 
     return router

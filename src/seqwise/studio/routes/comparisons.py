@@ -26,6 +26,7 @@ def build_router(services: Services) -> APIRouter:
     @router.get("/comparison/report")
     def get_report(id: str) -> Any:
         """The report in the folder; null if trials have ended since it was written: then a worker gathers it."""
+        catalogue.get_folder(id)  # raises an error if the report may be somewhere else
         progress = ComparisonProgress(catalogue, catalogue.get(id))
         return None if progress.report is None else load_report_data(progress)
 

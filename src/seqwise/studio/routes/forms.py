@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from seqwise.studio.forms import (
     read_form,
 )
 from seqwise.studio.jobs import format_path
+from seqwise.studio.processes import find_working_folder
 from seqwise.studio.routes.reading import read_model
 from seqwise.studio.services import Services
 
@@ -95,11 +97,11 @@ def build_router(services: Services) -> APIRouter:
         folders = [
             {"name": services.catalogue.names[each], "path": format_path(each)} for each in services.jobs.list_folders()
         ]
-        return {**describe_form(command), "folders": folders, "working_folder": str(Path.cwd())}
+        return {**describe_form(command), "folders": folders, "working_folder": str(find_working_folder() or "")}
 
     @router.post("/command")
     async def preview_command(request: Request) -> Any:
-        planned = plan_job(services, await read_model(request, FormRequest))
+        planned = await asyncio.to_thread(plan_job, services, await read_model(request, FormRequest))
         problems = {**planned.form.problems, **({"name": planned.name_problem} if planned.name_problem else {})}
         return {
             "command": format_command(planned.arguments) if planned.form.data else "",
@@ -119,14 +121,17 @@ def build_router(services: Services) -> APIRouter:
 
 def _find_paths(prefix: str) -> Iterator[str]:
     """Yields files and folders below the working folder whose path begins so; a folder ends with a slash."""
-    root = Path.cwd().resolve()
+    root = find_working_folder()
     parent, _, beginning = prefix.rpartition("/")
-    folder = (root / parent).resolve()
-    if "\0" in prefix or prefix.startswith("/") or not folder.is_relative_to(root) or not folder.is_dir():
+    is_plain = "\0" not in prefix and not any(part.startswith(".") for part in parent.split("/"))
+    if root is None or not is_plain or prefix.startswith("/"):
         return
     try:
+        folder = (root / parent).resolve()
+        if not folder.is_relative_to(root):
+            return
         found = sorted(each.name + "/" * each.is_dir() for each in os.scandir(folder) if not each.name.startswith("."))
-    except OSError:
+    except OSError:  # there is no such folder
         return
     matching = [name for name in found if name.startswith(beginning) and name.isprintable()]
     yield from (f"{parent}/{name}" if parent else name for name in matching[:MAX_PATHS])

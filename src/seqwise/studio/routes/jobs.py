@@ -6,12 +6,10 @@ import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from seqwise.errors import UsageError
 from seqwise.studio.forms import build_check_arguments
-from seqwise.studio.jobs import BusyError
 from seqwise.studio.routes.forms import FormRequest, plan_job
 from seqwise.studio.routes.reading import read_model
 from seqwise.studio.services import Services
@@ -40,15 +38,15 @@ def build_router(services: Services) -> APIRouter:
         return jobs.describe_all()
 
     @router.post("/jobs")
-    async def start(request: Request) -> Response:
-        planned = plan_job(services, await read_model(request, FormRequest))
+    async def start(request: Request) -> Any:
+        planned = await asyncio.to_thread(plan_job, services, await read_model(request, FormRequest))
         planned.form.check()
         if planned.name_problem:
             raise UsageError(planned.name_problem)
         return await _answer(jobs.start, planned.arguments, planned.folder, planned.out)
 
     @router.post("/jobs/resume")
-    async def resume(request: Request) -> Response:
+    async def resume(request: Request) -> Any:
         values = await read_model(request, ResumeRequest)
         await services.watcher.look()  # the run may have just been created or stopped
         return await _answer(jobs.resume, services.catalogue.get(values.id), values.budget)
@@ -63,21 +61,18 @@ def build_router(services: Services) -> APIRouter:
 
     @router.post("/jobs/forget")
     async def forget(request: Request) -> Any:
-        jobs.forget((await read_model(request, JobRequest)).id)
+        await asyncio.to_thread(jobs.forget, (await read_model(request, JobRequest)).id)
         return {}
 
     @router.post("/check")
     async def check(request: Request) -> Any:
-        form = plan_job(services, await read_model(request, FormRequest)).form
+        form = (await asyncio.to_thread(plan_job, services, await read_model(request, FormRequest))).form
         form.check()
         return await services.checks.run(build_check_arguments(form), request.is_disconnected)
 
-    async def _answer(function: Any, *arguments: Any) -> Response:
-        try:
-            folder, job = await asyncio.to_thread(function, *arguments)
-        except BusyError as error:
-            return JSONResponse({"problem": error.problem, "fix": error.fix}, 503)
+    async def _answer(function: Any, *arguments: Any) -> Any:
+        folder, job = await asyncio.to_thread(function, *arguments)
         await services.watcher.look()
-        return JSONResponse(jobs.describe(folder, job))
+        return await asyncio.to_thread(jobs.describe, folder, job)
 
     return router

@@ -14,7 +14,7 @@ from seqwise.studio.curves import COLUMNS, X_AXES
 from seqwise.studio.entries import Entry, get_mapping, get_number
 from seqwise.studio.functions import RunId
 from seqwise.studio.overlays import Window, build_line, describe_groups, list_differences
-from seqwise.studio.routes.changes import read_body
+from seqwise.studio.routes.reading import read_model
 from seqwise.studio.services import Services
 
 MAX_CURVES = 100  # of one request
@@ -53,7 +53,7 @@ def build_router(services: Services) -> APIRouter:
 
     @router.post("/overlay")
     async def draw_overlay(request: Request) -> Any:
-        body = await read_body(request, OverlayBody)
+        body = await read_model(request, OverlayBody)
         check_axes(body.x, body.y)
         if sum(map(len, body.groups)) > MAX_CURVES:
             raise UsageError(f"at most {MAX_CURVES} curves are drawn at once.")

@@ -31,7 +31,9 @@ def build_router(services: Services) -> APIRouter:
 
     @router.get("/run")
     def get_run(id: str) -> Any:
-        return to_plain(describe_run(catalogue.get(id), catalogue.get_curve(id)))
+        curve = catalogue.get_curve(id)
+        with curve.mutex:
+            return to_plain(describe_run(catalogue.get(id), curve))
 
     return router
 

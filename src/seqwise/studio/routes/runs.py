@@ -29,9 +29,9 @@ def build_router(services: Services) -> APIRouter:
         return StreamingResponse(_stream_events(request, services, last), media_type="text/event-stream")
 
     @router.get("/runs")
-    def list_runs() -> Any:
-        services.feed.poll()
-        return services.feed.collect("")[1]["rows"]
+    async def list_runs() -> Any:
+        await services.watcher.look()
+        return (await asyncio.to_thread(services.feed.collect, ""))[1]["rows"]
 
     @router.get("/curves")
     def get_curves(
@@ -61,7 +61,7 @@ async def _stream_events(request: Request, services: Services, last: str) -> Asy
     with watcher.attend():
         while not await request.is_disconnected():
             changed = watcher.changed
-            event, content = services.feed.collect(last)
+            event, content = await asyncio.to_thread(services.feed.collect, last)
             if content["rows"] or content["is_complete"]:
                 yield f"id: {event}\ndata: {json.dumps(content, allow_nan=False, default=str)}\n\n"
             last = event

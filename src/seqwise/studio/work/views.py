@@ -271,7 +271,10 @@ def _format_command(
 
 def _shorten(folder: str) -> str:
     """Returns the path of a folder from the present one if it is inside that."""
-    path = os.path.relpath(folder)
+    try:
+        path = os.path.relpath(folder)
+    except OSError:  # the present one was removed
+        return folder
     return folder if path.startswith("..") else path
 
 
