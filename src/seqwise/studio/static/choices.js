@@ -5,9 +5,12 @@ const TASKS = { language: "continue text", masked: "fill in [MASK]", classify: "
 
 // Runs of the same name are told apart by their folders.
 function nameRun(row, rows) {
-  const about = [row.kind === "comparison" ? "best of the comparison" : row.model, row.state === "running" && "being trained"];
+  const about = [row.kind === "comparison" ? "best trial" : row.model, row.state === "running" && "being trained"];
   return [rows.filter(({ name }) => name === row.name).length > 1 ? row.id : row.name, ...about].filter(Boolean).join(" · ");
 }
+
+// The run that a page shows if the address names none: the newest of the finished ones. Others may have no model yet.
+export const chooseRun = (rows) => [...rows].sort((a, b) => (b.state === "finished") - (a.state === "finished") || b.changed - a.changed)[0];
 
 // A list of runs by task; with `empty`, also that none is chosen.
 export function makeRunSelect(rows, selected, onSelect, { empty = null, ...attributes } = {}) {

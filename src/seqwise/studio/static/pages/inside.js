@@ -1,7 +1,7 @@
 // The page Inside: the views of one or two runs on the same text. They share pins: what is selected in one is selected in all.
 import { make, makeButton } from "../../../page/components/elements.js";
 import { createPins, drawPinBar } from "../../../page/components/pins.js";
-import { makeEmpty } from "../choices.js";
+import { chooseRun, makeEmpty } from "../choices.js";
 import { loadStyle } from "../styles.js";
 import { createInput, listRuns } from "./inside-input.js";
 import { createQueue } from "./inside-results.js";
@@ -21,12 +21,12 @@ const writeView = ({ name, values }) => Object.keys(values).length ? `${name} ${
 export async function show(element, parameters, studio) {
   await loadStyle("inside");
   const known = parameters.getAll("id").filter((id) => studio.rows.get(id)?.task);
-  const newest = listRuns(studio.rows, []).sort((a, b) => b.changed - a.changed)[0];
-  if (!newest && !known.length) {
+  const first = chooseRun(listRuns(studio.rows, []));
+  if (!first && !known.length) {
     element.append(make("h1", {}, "Inside"), makeEmpty(studio, "There are no runs to look inside yet.", "seqwise train builtin:docs"));
     return { update: () => { if (listRuns(studio.rows, []).length) studio.reload(); } };
   }
-  const input = { ids: known.length ? known.slice(0, 2) : [newest.id], text: parameters.get("text") ?? "", upload: null, about: null };
+  const input = { ids: known.length ? known.slice(0, 2) : [first.id], text: parameters.get("text") ?? "", upload: null, about: null };
   const page = createPage(element, studio, input, parameters.getAll("view").map(readView));
   const unknown = parameters.getAll("id").filter((id) => !known.includes(id));
   if (unknown.length) studio.showError({ problem: `there is no run ${unknown.join(", ")}.`, fix: "It may have been moved or deleted." });

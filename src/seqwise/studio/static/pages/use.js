@@ -4,7 +4,7 @@
 // elements and a function that makes the first prediction. `context` is what `show` builds below.
 import { make } from "../../../page/components/elements.js";
 import { createPins } from "../../../page/components/pins.js";
-import { makeEmpty, makeRunSelect } from "../choices.js";
+import { chooseRun, makeEmpty, makeRunSelect } from "../choices.js";
 import { loadStyle } from "../styles.js";
 import { makeField } from "./use-parts.js";
 import { createSession } from "./use-session.js";
@@ -21,7 +21,7 @@ export async function show(element, parameters, studio) {
     return { update: () => { if (listUsable(studio).length) studio.reload(); } };
   }
   if (wanted && !studio.rows.get(wanted)) studio.showError({ problem: `there is no run ${wanted}.`, fix: "It may have been moved or deleted." });
-  const id = rows.some((row) => row.id === wanted) ? wanted : chooseRow(rows).id;
+  const id = rows.some((row) => row.id === wanted) ? wanted : chooseRun(rows).id;
   const status = make("p", { class: "use-status", role: "status" }), body = make("div", { class: "use-body" });
   let chooser = makeChooser(rows, id, studio);
   element.append(chooser, status, body);
@@ -61,8 +61,6 @@ function listUsable(studio, wanted) {
   const own = wanted && studio.rows.get(wanted);
   return own && !rows.includes(own) ? [own, ...rows] : rows;
 }
-
-const chooseRow = (rows) => rows.filter((row) => row.state === "finished").sort((a, b) => b.changed - a.changed)[0] ?? rows[0];
 
 function makeChooser(rows, id, studio) {
   const select = makeRunSelect(rows, id, (next) => studio.go("use", { id: next }), { class: "use-run" });
