@@ -170,6 +170,26 @@ def test_a_deleted_run_can_be_restored(open_runs, folder):
     page.locator("dialog .hint").wait_for()
 
 
+def test_two_runs_are_opened_side_by_side(open_runs):
+    page = open_runs("?run=runs/book-lstm-0&run=runs/tags-gru")
+    link = page.get_by_role("link", name="Look inside both")
+    assert link.get_attribute("href") == "#/inside?id=runs%2Fbook-lstm-0&id=runs%2Ftags-gru"
+
+
+def test_a_run_is_deleted_and_restored_from_its_page(open_runs, folder):
+    page = open_runs("?q=name:stopped")
+    page.locator(".runs-link").click()
+    page.wait_for_selector("html[data-ready=run]")
+    assert page.evaluate("document.activeElement.id") == "main"  # not lost with the link
+    page.get_by_role("button", name="Delete the run").click()
+    page.wait_for_selector("html[data-ready=runs]")
+    assert not (folder / "stopped").exists()
+    page.get_by_role("button", name="Undo").click()
+    page.wait_for_selector("html[data-ready=run]")
+    assert (folder / "stopped" / "config.yaml").is_file()
+    assert page.locator(".message > div").all_inner_texts() == ["stopped restored."]
+
+
 def test_cards_at_390_pixels(open_runs):
     page = open_runs("?run=runs/book-lstm-0&run=runs/tags-gru", 390)
     page.wait_for_selector(".runs-curves path.line")
@@ -186,9 +206,9 @@ def test_without_runs_the_page_says_how_to_start_one(chromium, tmp_path):
     with StudioServer(tmp_path / "runs") as server:
         tab = StudioTab(chromium, server.address)
         page = tab.open("runs")
-        assert "seqwise train" in page.locator(".runs-empty").inner_text()
+        assert "seqwise train" in page.locator(".empty").inner_text()
         write_run(tmp_path / "runs" / "first")
         page.wait_for_selector(".runs-link bdi:text-is('first')")
-        assert page.locator(".runs-empty").count() == 0
+        assert page.locator(".empty").count() == 0
         tab.check()
         tab.close()

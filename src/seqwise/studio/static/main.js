@@ -61,14 +61,22 @@ const studio = {
   scales: null,  // of the palette
   makeAddress, makeError, showMessage, showError,
   go: (page, parameters) => { location.hash = makeAddress(page, parameters); },
+  reload: () => { showPage(); },  // shows the page again, such as after the first run has appeared
   // Replaces the parameters of the address without another entry in the history, and without showing the page again.
   keep: (page, parameters) => history.replaceState(null, "", makeAddress(page, parameters)),
 };
 
+// What had the focus, such as a link, may be gone with the former page.
+const keepFocus = () => { if (document.activeElement === document.body) main.focus({ preventScroll: true }); };
+
 async function showPage() {
   const { page, parameters } = readAddress(), number = ++numShown;
-  if (current?.page === page && current.change) return current.change(parameters);
+  if (current?.page === page && current.change) {
+    await current.change(parameters);
+    return keepFocus();
+  }
   current?.close?.();
+  if (current && current.page !== page) for (const error of messages.querySelectorAll(".is-error")) error.remove();
   current = null;
   for (const link of nav.children) {
     if (link.dataset.page === page) link.setAttribute("aria-current", "page");
@@ -84,9 +92,10 @@ async function showPage() {
     const shown = await module.show(element, parameters, studio);
     if (number !== numShown) return shown?.close?.();
     current = { page, ...shown };
+    if (number > 1) keepFocus();
     document.documentElement.dataset.ready = page;
   } catch (error) {
-    main.replaceChildren(make("div", { class: "page" }, makeError(error.problem ? error : { problem: String(error.message ?? error) })));
+    main.replaceChildren(make("div", { class: "page" }, make("h1", {}, PAGES[page].title), makeError(error.problem ? error : { problem: String(error.message ?? error) })));
     if (!error.problem) console.error(error);
   }
 }

@@ -1,16 +1,10 @@
 // The list of all comparisons.
-import { make, makeCopyButton, makeNamedChip } from "../../../page/components/elements.js";
+import { make, makeNamedChip } from "../../../page/components/elements.js";
 import { formatPlural } from "../../../page/components/numbers.js";
+import { makeEmpty } from "../choices.js";
 import { createTimer, makeProgress, makeState } from "./compare-elements.js";
 
 const EXAMPLE = "seqwise compare builtin:dates --task translate --models gru,lstm --budget 1m";
-
-function makeEmpty(studio) {
-  const code = make("code", {}, EXAMPLE);
-  return make("div", { class: "card compare-empty" }, make("p", {}, "There are no comparisons yet. ",
-    make("a", { href: studio.makeAddress("new", { command: "compare" }) }, "Start one"), ", or use the command line:"),
-    make("div", { class: "command" }, make("pre", {}, code), makeCopyButton(code)));
-}
 
 function makeBest({ best, has_report: isFinal }) {
   if (!best) return make("span", { class: "compare-soft" }, "no result yet");
@@ -33,7 +27,8 @@ function makeCard(comparison, studio) {
 
 export async function showList(element, studio) {
   const list = make("ul", { class: "compare-list" });
-  element.append(make("h1", {}, "Comparisons"), list);
+  element.append(make("div", { class: "page-head" }, make("h1", {}, "Comparisons"),
+    make("a", { class: "button primary", href: studio.makeAddress("new", { command: "compare" }) }, "New comparison")), list);
   let last = "";
   async function refresh() {
     const comparisons = await studio.get("/api/comparisons"), text = JSON.stringify(comparisons);
@@ -42,7 +37,7 @@ export async function showList(element, studio) {
       const getTime = ({ id }) => studio.rows.get(id)?.changed ?? 0;
       comparisons.sort((a, b) => (b.state === "running") - (a.state === "running") || getTime(b) - getTime(a));
       const focused = document.activeElement?.closest("[data-id]")?.dataset.id;
-      list.replaceChildren(...comparisons.length ? comparisons.map((each) => makeCard(each, studio)) : [make("li", {}, makeEmpty(studio))]);
+      list.replaceChildren(...comparisons.length ? comparisons.map((each) => makeCard(each, studio)) : [make("li", {}, makeEmpty(studio, "There are no comparisons yet.", EXAMPLE, { command: "compare" }))]);
       if (focused && list.isConnected) [...list.children].find((card) => card.dataset.id === focused)?.querySelector("a").focus({ preventScroll: true });
     }
     return comparisons.some(({ state }) => state === "running");

@@ -4,7 +4,7 @@ import { drawCharts } from "../../../page/components/scales.js";
 import { createChoices, createReport } from "../../../compare/report/page/report.js";
 import { PARTS } from "../../../compare/report/page/sections.js";
 import { makeConditions, makeVerdict } from "../../../compare/report/page/verdict.js";
-import { createActions } from "./compare-actions.js";
+import { createComparisonActions } from "./compare-actions.js";
 import { createTimer, makeState, swap } from "./compare-elements.js";
 import { makeLiveHead, makeRanking } from "./compare-live.js";
 import { makeTrials } from "./compare-trials.js";
@@ -23,8 +23,8 @@ const READS = {
 function makeBestLinks(report, id, studio) {
   const { name, run } = report.byName.get(report.verdict.best) ?? {};
   if (!run) return null;
-  const link = (page, text) => make("a", { class: "compare-button", href: studio.makeAddress(page, { id: `${id}/${run}` }) }, text);
-  return make("p", { class: "row" }, link("use", `Use ${name}`), link("inside", `Look inside ${name}`), link("run", "Its training run"));
+  const link = (page, text) => make("a", { class: "button", href: studio.makeAddress(page, { id: `${id}/${run}` }) }, text);
+  return make("p", { class: "row" }, link("use", `Use ${name}`), link("inside", `Look inside ${name}`), link("run", `Open the run of ${name}`));
 }
 
 export async function showComparison(element, id, studio) {
@@ -33,7 +33,7 @@ export async function showComparison(element, id, studio) {
   const head = make("div"), contents = make("nav"), main = make("div", { class: "compare-parts" });
   const sections = new Map(), keys = new Map();  // by name: elements, and what they were drawn from
   let comparison = null, data = null, report = null, reportKey = "", reportTime = 0;
-  const makeActions = createActions(id, studio, () => timer.hurry());
+  const makeActions = createComparisonActions(id, studio, () => timer.hurry());
 
   // Draws a part if what it shows has changed.
   function place(name, key, makeIt) {

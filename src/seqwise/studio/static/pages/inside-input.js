@@ -2,6 +2,7 @@
 import { make, makeButton, makeId } from "../../../page/components/elements.js";
 import { shorten } from "../../../page/components/numbers.js";
 import { drawTokenText } from "../../../page/components/tokens.js";
+import { makeRunSelect } from "../choices.js";
 import { debounce } from "./inside-options.js";
 
 const FILE_TASKS = { caption: ["image", "image/png,image/jpeg,image/webp,image/bmp,image/gif"], forecast: ["CSV file", ".csv,.tsv"] };
@@ -14,15 +15,15 @@ export function listRuns(rows, ids) {
   return [...rows.listTop(), ...chosen].filter(({ task }) => task).sort((a, b) => a.task.localeCompare(b.task) || a.id.localeCompare(b.id));
 }
 
-function makeRunSelect(label, runs, selected, onSelect, empty = null) {
-  const id = makeId("run"), names = runs.map(({ name }) => name);
-  const nameRun = (row) => (names.indexOf(row.name) === names.lastIndexOf(row.name) ? row.name : row.id) + (row.kind === "comparison" ? " (best of the comparison)" : "")
-    + (row.state === "running" ? " (being trained)" : "");
-  const groups = [...new Set(runs.map(({ task }) => task))].map((task) => make("optgroup", { label: task },
-    ...runs.filter((row) => row.task === task).map((row) => make("option", { value: row.id, selected: row.id === selected }, nameRun(row)))));
-  const select = make("select", { id }, empty && make("option", { value: "" }, empty), ...groups);
-  select.addEventListener("change", () => onSelect(select.value));
-  return make("div", { class: "inside-field" }, make("label", { for: id }, label), select);
+function makeRunField(label, runs, selected, onSelect, empty = null) {
+  const id = makeId("run");
+  return make("div", { class: "inside-field" }, make("label", { for: id }, label), makeRunSelect(runs, selected, onSelect, { empty, id }));
+}
+
+function makeLinks(studio, id) {
+  const isComparison = studio.rows.get(id)?.kind === "comparison";
+  return [make("a", { class: "button small", href: studio.makeAddress(isComparison ? "compare" : "run", { id }) }, isComparison ? "Open the comparison" : "Open the run"),
+    make("a", { class: "button small", href: studio.makeAddress("use", { id }) }, "Use")];
 }
 
 // `input` is { ids, text, upload, about }, whose text and upload are changed in place; `onRuns(ids)` chooses other runs,
@@ -83,8 +84,9 @@ export function createInput(studio, input, pins, { onRuns, onText }) {
 
   const element = make("section", { class: "inside-input card", "aria-label": "Runs and text" },
     make("div", { class: "inside-runs" },
-      makeRunSelect("Run", runs, first, (id) => onRuns([id, ...second && second !== id ? [second] : []])),
-      makeRunSelect("Beside it", near, second, (id) => onRuns([first, ...id ? [id] : []]), "no other run")),
+      makeRunField("Run", runs, first, (id) => onRuns([id, ...second && second !== id ? [second] : []])),
+      makeRunField("Beside it", near, second, (id) => onRuns([first, ...id ? [id] : []]), "no other run"),
+      make("p", { class: "row inside-links" }, ...makeLinks(studio, first))),
     make("div", { class: "inside-read" }, text?.element, file?.element, shown));
   return { element, showAbout, showWaiting: (...children) => shown.replaceChildren(...children) };
 }

@@ -1,13 +1,14 @@
 // The page Inside: the views of one or two runs on the same text. They share pins: what is selected in one is selected in all.
 import { make, makeButton } from "../../../page/components/elements.js";
 import { createPins, drawPinBar } from "../../../page/components/pins.js";
+import { chooseRun, makeEmpty } from "../choices.js";
 import { loadStyle } from "../styles.js";
 import { createInput, listRuns } from "./inside-input.js";
 import { createQueue } from "./inside-results.js";
 import { createView, nameView } from "./inside-view.js";
 
 const MAX_ADDRESS_TEXT = 4000;  // characters
-const FIRST_VIEWS = ["attention", "gates", "attribution", "states", "training"];  // the first one that applies is shown if none is named
+const FIRST_VIEWS = ["attention", "gates", "attribution", "states", "training"];  // the first one that applies, to all runs if possible, is shown if none is named
 const WIDE = 860;  // pixels, from which the views are listed beside the figures
 
 // A view in the address: its name, and its options as JSON.
@@ -20,17 +21,15 @@ const writeView = ({ name, values }) => Object.keys(values).length ? `${name} ${
 export async function show(element, parameters, studio) {
   await loadStyle("inside");
   const known = parameters.getAll("id").filter((id) => studio.rows.get(id)?.task);
-  const newest = listRuns(studio.rows, []).sort((a, b) => b.changed - a.changed)[0];
-  if (!newest && !known.length) {
-    element.append(make("h1", {}, "Inside"), make("div", { class: "card" }, make("p", {}, "There is no run yet whose inside could be shown."),
-      make("p", {}, "Start a training on the page ", make("a", { href: studio.makeAddress("new") }, "New"), ", or with a command:"),
-      make("div", { class: "command" }, make("pre", {}, "seqwise train builtin:docs"))));
-    return {};
+  const first = chooseRun(listRuns(studio.rows, []));
+  if (!first && !known.length) {
+    element.append(make("h1", {}, "Inside"), makeEmpty(studio, "There are no runs to look inside yet.", "seqwise train builtin:docs"));
+    return { update: () => { if (listRuns(studio.rows, []).length) studio.reload(); } };
   }
-  const input = { ids: known.length ? known.slice(0, 2) : [newest.id], text: parameters.get("text") ?? "", upload: null, about: null };
+  const input = { ids: known.length ? known.slice(0, 2) : [first.id], text: parameters.get("text") ?? "", upload: null, about: null };
   const page = createPage(element, studio, input, parameters.getAll("view").map(readView));
   const unknown = parameters.getAll("id").filter((id) => !known.includes(id));
-  if (unknown.length) studio.showError({ problem: `There is no run ${unknown.join(", ")}.`, fix: "It may have been moved or deleted." });
+  if (unknown.length) studio.showError({ problem: `there is no run ${unknown.join(", ")}.`, fix: "It may have been moved or deleted." });
   return page;
 }
 
@@ -106,12 +105,13 @@ function createPage(element, studio, input, wanted) {
   }
 
   // --- reading the runs: which views apply, and what is shown
+  const findFirst = (suits) => FIRST_VIEWS.find((name) => input.about.views.some((view) => view.name === name && suits(view.reasons)));
   async function refresh() {
     controller?.abort();
     const own = controller = new AbortController(), former = listWanted();
     for (const view of open) view.close();
     const progress = make("progress", { "aria-label": "Progress of reading the run" });
-    fields.showWaiting(make("p", { class: "row hint" }, progress, "reading the run and an example …"));
+    fields.showWaiting(make("p", { class: "row hint" }, progress, "Reading the run and an example …"));
     try {
       const request = { runs: input.ids, text: input.text || null, upload: input.upload?.id ?? null };
       input.about = await queue.compute("describe_views", request, { signal: own.signal,
@@ -126,7 +126,7 @@ function createPage(element, studio, input, wanted) {
     open = [];
     stack.replaceChildren();
     for (const { name, values } of former) addView(name, values);
-    if (!open.length && !former.length) addView(FIRST_VIEWS.find((name) => input.about.views.some((view) => view.name === name && view.reasons.includes(null))));
+    if (!open.length && !former.length) addView(findFirst((reasons) => reasons.every((reason) => reason === null)) ?? findFirst((reasons) => reasons.includes(null)));
     if (!open.length) showEmpty();
     change();
   }

@@ -63,7 +63,8 @@ export function makeExperiment(statement, context) {
   }
 
   function update() {
-    const isOpen = isSkipped || guesses.get(id) !== null;
+    const isOpen = isSkipped || guesses.get(id) !== null, wasBusy = !busy.hidden;
+    const hadFocus = idle.contains(document.activeElement) || busy.contains(document.activeElement);
     question.hidden = isOpen;
     ready.hidden = isOpen || !runner.results.has(id);
     panel.hidden = !isOpen && !runner.isBusy(id);
@@ -71,6 +72,8 @@ export function makeExperiment(statement, context) {
     runButton.textContent = runner.results.has(id) ? "Run again" : "Run";
     updateJob();
     updateAnswer(isOpen);
+    const isBusy = !busy.hidden;
+    if (hadFocus && wasBusy !== isBusy) (isBusy ? cancelButton : answer?.element ?? runButton).focus({ preventScroll: true });
   }
   return { statement, element, update, unpin: () => answer?.unpin(), stop: () => clearInterval(timer) };
 }

@@ -25,7 +25,7 @@ function makeSelect(field, attributes, options) {
 }
 
 function makeControl(field, attributes) {
-  const unset = field.name === "task" ? "detected from the data" : field.empty || "not set";
+  const unset = field.name === "task" ? "automatic" : field.empty || "not set";
   if (field.kind === "bool" && field.default !== null) return make("input", { type: "checkbox", ...attributes });
   if (field.kind === "bool") return makeSelect(field, attributes, [["", unset], ["true", "on"], ["false", "off"]]);
   if (field.kind === "choice") {

@@ -1,6 +1,6 @@
 // Trainings and comparisons that were started from the page: their state, and buttons to stop and resume them.
 import { make, makeButton, makeCopyButton } from "../../../page/components/elements.js";
-import { formatDigits } from "../../../page/components/numbers.js";
+import { formatMetric, nameMetric } from "../metrics.js";
 
 const POLL_MILLISECONDS = 700, MAX_JOBS = 8;
 
@@ -105,6 +105,6 @@ function describe(state, row, trials) {
   const parts = trials.length ? [`${trials.filter((trial) => trial.state === "finished").length} of ${trials.length} trials so far finished`] : [];
   if (state === "running" && row.progress !== null) parts.push(`${Math.floor(100 * row.progress)} % of the budget`);
   if (row.step) parts.push(`step ${row.step.toLocaleString("en-GB")}`);
-  if (row.value !== null) parts.push(`validation ${row.metric.replaceAll("_", " ")} ${formatDigits(row.value)}`);
+  if (row.value !== null) parts.push(`validation ${nameMetric(row.metric)} ${formatMetric(row.metric, row.value)}`);
   return parts.join(" · ");
 }

@@ -10,7 +10,7 @@ import { makeSettings } from "./new-settings.js";
 
 const PREVIEW_MILLISECONDS = 120;
 const FIRST = ["task", "model", "models", "budget", "seeds"];  // the fields beside the data and the name
-const HELP = { task: "What the model learns from the data.", model: "The family of the model.", models: "" };
+const HELP = { task: "What the model learns; automatic: detected from the data.", model: "The family of the model.", models: "" };
 const NAME_FIELD = { name: "name", section: "", kind: "text", choices: [], default: null, empty: "", help: "Folder in which everything is saved.", limits: {} };
 
 export async function show(element, parameters, studio) {
@@ -121,7 +121,11 @@ class NewPage {
 
   enable() {
     const isReady = this.preview !== null && !Object.keys(this.preview.problems).length && !this.checking;
-    this.checkButton.disabled = this.startButton.disabled = !isReady;
+    const buttons = [this.checkButton, this.startButton];
+    if (!isReady) this.blurred = buttons.find((button) => button === document.activeElement) ?? this.blurred;
+    for (const button of buttons) button.disabled = !isReady;
+    if (isReady && document.activeElement === document.body) this.blurred?.focus({ preventScroll: true });  // it was disabled meanwhile
+    if (isReady) this.blurred = null;
     this.cancelButton.hidden = !this.checking;
     this.copyButton.disabled = !this.preview?.command;
   }

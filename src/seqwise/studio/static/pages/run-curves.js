@@ -4,7 +4,7 @@ import { drawLineChart } from "../../../page/components/lines.js";
 import { formatDuration, formatWhole, isNumber } from "../../../page/components/numbers.js";
 import { createPins, drawPinBar } from "../../../page/components/pins.js";
 import { drawCharts } from "../../../page/components/scales.js";
-import { nameMetric } from "./run-header.js";
+import { nameMetric } from "../metrics.js";
 
 const AXES = { step: ["steps", "count", "step"], tokens: ["tokens", "count", "tokens"], seconds: ["time", "duration", "time of training"] };
 const FIRST = { colour: "var(--c0)", shape: "circle", dash: null }, SECOND = { colour: "var(--c1)", shape: "square", dash: null };

@@ -1,12 +1,10 @@
 // The head of the page: name, state, result, progress, what can be done with the run, and its commands.
 import { make, makeButton, makeCopyButton } from "../../../page/components/elements.js";
 import { formatBytes, formatCount, formatDigits, formatDuration, formatWhole, isNumber } from "../../../page/components/numbers.js";
+import { canDelete, canResume, canStop, createActions } from "../actions.js";
+import { formatMetric, nameMetric } from "../metrics.js";
 
-const SHARES = ["accuracy", "token_accuracy", "span_f1", "exact_match"];  // metrics that are shown as percentages
 const PURPOSES = { train: "Trained with", predict: "Predict", evaluate: "Evaluate", inspect: "Look inside", resume: "Resume" };
-
-export const nameMetric = (name) => name === "span_f1" ? "span F1" : name === "bleu" ? "BLEU" : name === "mse" ? "MSE" : name.replaceAll("_", " ");
-export const formatMetric = (name, value) => SHARES.includes(name) ? formatDigits(100 * value) + " %" : formatDigits(value, 4);
 
 export function makeCommand(command, title = null) {
   const code = make("pre", {}, make("code", {}, command));
@@ -37,39 +35,26 @@ export function createHeader(initial, { studio, id }) {
     parent, progress, problem, facts, trained, commands);
   let shownState = null, shownCommands = null;
 
-  const act = async (path, values, message) => {
-    for (const button of actions.querySelectorAll("button")) button.disabled = true;
-    try {
-      const answer = await studio.send(path, values);
-      if (message) studio.showMessage(message);
-      return answer;
-    } catch (error) {
-      studio.showError(error);
-    } finally {
-      for (const button of actions.querySelectorAll("button")) button.disabled = false;
-    }
+  const changes = createActions(studio);
+  let isBusy = false;
+  // Does something with the run, but not twice at the same time.
+  const act = (change) => async () => {
+    if (isBusy) return;
+    isBusy = true;
+    await change([studio.rows.get(id) ?? initial]);
+    isBusy = false;
   };
-  const remove = async () => {
-    const answer = await act("/api/delete", { ids: [id] });
-    if (!answer) return;
-    const undo = makeButton("Undo", async () => {
-      try {
-        await studio.send("/api/restore", { tokens: answer.tokens });
-        studio.go("run", { id });
-      } catch (error) { studio.showError(error); }
-    });
-    studio.showMessage(`${initial.name} is in the trash.`, { action: undo });
-    studio.go("runs");
-  };
+  const remove = async (rows) => { if (await changes.remove(rows, () => studio.go("run", { id }))) studio.go("runs"); };
   const drawActions = (run, row) => {
-    const hasWeights = Boolean(run.parameters), isRunning = row.state === "running";
-    const link = (text, page) => hasWeights && make("a", { class: "run-button", href: studio.makeAddress(page, { id }) }, text);
+    const hadFocus = actions.contains(document.activeElement);
+    const link = (text, page) => run.parameters && make("a", { class: "button", href: studio.makeAddress(page, { id }) }, text);
     actions.replaceChildren(...[
       link("Use", "use"), link("Look inside", "inside"),
-      isRunning && makeButton("Stop", () => act("/api/jobs/stop", { id }, "The run stops after the present update; it can be resumed."), { "aria-label": "Stop the training" }),
-      ["stopped", "failed"].includes(row.state) && !row.parent && makeButton("Resume", () => act("/api/jobs/resume", { id }, "The run is resumed."), { "aria-label": "Resume the training" }),
-      !isRunning && !row.parent && makeButton("Delete", remove, { class: "run-delete", "aria-label": "Delete the run" }),
+      canStop(row) && makeButton("Stop", act(changes.stop), { "aria-label": "Stop the training" }),
+      canResume(row) && makeButton("Resume", act(changes.resume), { "aria-label": "Resume the training" }),
+      canDelete(row) && makeButton("Delete", act(remove), { class: "danger", "aria-label": "Delete the run" }),
     ].filter(Boolean));
+    if (hadFocus) actions.querySelector("button:not(.danger), a")?.focus();
   };
   const drawCommands = (run) => {
     const entries = Object.entries(run.commands).filter(([purpose]) => purpose !== "resume" || run.state !== "finished");
@@ -105,7 +90,7 @@ export function createHeader(initial, { studio, id }) {
     showGone() {
       state.className = "state";
       state.textContent = "deleted or moved";
-      actions.replaceChildren(make("a", { class: "run-button", href: studio.makeAddress("runs") }, "All runs"));
+      actions.replaceChildren(make("a", { class: "button", href: studio.makeAddress("runs") }, "All runs"));
       progress.replaceChildren();
     },
   };

@@ -1,6 +1,7 @@
 // One run: its state, curves while it trains, samples, settings and where they come from, health, model and checkpoints.
 import { make } from "../../../page/components/elements.js";
 import { formatCount } from "../../../page/components/numbers.js";
+import { makeEmpty } from "../choices.js";
 import { loadStyle } from "../styles.js";
 import { createCurves } from "./run-curves.js";
 import { createHeader } from "./run-header.js";
@@ -19,7 +20,7 @@ const PARTS = {
 function showChoice(element, studio) {
   const rows = studio.rows.listTop().filter(({ kind }) => kind === "run");
   element.append(make("h1", {}, "Run"), rows.length === 0
-    ? make("p", {}, "There are no runs yet. ", make("a", { href: studio.makeAddress("new") }, "Start one"), ".")
+    ? makeEmpty(studio, "There are no runs yet.", "seqwise train builtin:docs")
     : make("p", {}, "Choose a run:"),
     make("ul", { class: "run-choices" }, ...rows.map(({ id, name, task, model }) => make("li", {},
       make("a", { href: studio.makeAddress("run", { id }) }, make("bdi", {}, name)), ` ${task ?? ""}, ${model ?? ""}`))));

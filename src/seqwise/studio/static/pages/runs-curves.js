@@ -4,7 +4,7 @@ import { drawLineChart } from "../../../page/components/lines.js";
 import { clamp, keepUnitsTogether } from "../../../page/components/numbers.js";
 import { createPins } from "../../../page/components/pins.js";
 import { drawCharts, findExtent } from "../../../page/components/scales.js";
-import { nameMetric } from "./runs-row.js";
+import { nameMetric } from "../metrics.js";
 
 const TRAINING = { loss: "training loss", gradient_norm: "gradient norm", learning_rate: "learning rate", tokens_per_second: "tokens per second" };
 const X_LABELS = { step: "step", tokens: "tokens trained on", seconds: "time spent training" };

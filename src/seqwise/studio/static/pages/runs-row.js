@@ -1,9 +1,7 @@
 // The cells of one row. A cell is built again only if what it shows has changed.
 import { make } from "../../../page/components/elements.js";
-import { DASH, formatBytes, formatCount, formatDigits, formatDuration, formatWhole, isNumber } from "../../../page/components/numbers.js";
-
-const NAMES = { bleu: "BLEU", span_f1: "span F1", token_accuracy: "token accuracy", exact_match: "exact match", mse: "MSE" };
-export const nameMetric = (metric) => NAMES[metric] ?? metric.replaceAll("_", " ");
+import { DASH, formatBytes, formatCount, formatDuration, formatWhole, isNumber } from "../../../page/components/numbers.js";
+import { formatMetric, nameMetric } from "../metrics.js";
 
 export function formatAge(seconds) {
   const age = Date.now() / 1000 - seconds;
@@ -29,7 +27,7 @@ function makeState({ state, progress, problem, trials, ended }) {
 function makeMetric({ metric, value, higher_is_better: isHigher, trials }) {
   if (!metric || !isNumber(value)) return [make("span", { class: "runs-more" }, DASH)];
   const direction = make("span", { title: isHigher ? "higher is better" : "lower is better" }, isHigher ? "↑" : "↓", make("span", { class: "unseen" }, isHigher ? " higher is better" : " lower is better"));
-  return [make("span", { class: "runs-main", title: String(value) }, formatDigits(value, 4)),
+  return [make("span", { class: "runs-main", title: String(value) }, formatMetric(metric, value)),
     make("span", { class: "runs-more" }, nameMetric(metric) + " ", direction, trials?.best ? ` (${trials.best})` : "")];
 }
 

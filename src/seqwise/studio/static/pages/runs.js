@@ -1,9 +1,11 @@
 // All runs and comparisons: a table with search, and the curves and settings of those that are selected.
-import { make, makeButton, makeCopyButton } from "../../../page/components/elements.js";
+import { make, makeButton } from "../../../page/components/elements.js";
 import { formatPlural } from "../../../page/components/numbers.js";
+import { canDelete, canResume, canStop, createActions } from "../actions.js";
+import { makeEmpty } from "../choices.js";
 import { loadStyle } from "../styles.js";
-import { canDelete, canResume, canStop, createActions, openMenu } from "./runs-actions.js";
 import { createCurves } from "./runs-curves.js";
+import { openMenu } from "./runs-menu.js";
 import { editNotes } from "./runs-notes.js";
 import { COLUMNS } from "./runs-search.js";
 import { buildSettings } from "./runs-settings.js";
@@ -22,13 +24,6 @@ function readView(parameters) {
     smoothing: ["light", "strong"].find((one) => one === parameters.get("smoothing")) ?? "off", log: parameters.get("log") ?? "",
   };
 }
-
-const makeEmpty = (studio) => {
-  const command = make("pre", {}, "seqwise train builtin:docs --model lstm");
-  return make("div", { class: "card runs-empty" }, make("h2", {}, "No runs yet"),
-    make("p", {}, "Start a training on the page ", make("a", { href: studio.makeAddress("new") }, "New"), ", or in a terminal. Runs appear here as soon as they start:"),
-    make("div", { class: "command" }, command, makeCopyButton(command)));
-};
 
 export async function show(element, parameters, studio) {
   await loadStyle("runs");
@@ -84,7 +79,7 @@ export async function show(element, parameters, studio) {
     element.classList.toggle("has-selection", rows.length > 0);
     const add = (text, chosen, act) => chosen.length > 0 && makeButton(chosen.length === rows.length ? text : `${text} ${chosen.length}`, () => act(chosen), { class: "small" });
     replaceIfChanged(bar, [rows.map((row) => [row.id, row.state]), ids.length], () => [make("b", { role: "status" }, formatPlural(rows.length, "run") + " selected" + (ids.length > MAX_CURVES ? `; the first ${MAX_CURVES} curves are drawn` : "")),
-      runs.length > 0 && runs.length < 3 && make("a", { class: "button small", href: studio.makeAddress("inside", { id: runs[0].id, other: runs[1]?.id }) }, runs.length === 2 ? "Look inside both" : "Look inside"),
+      runs.length > 0 && runs.length < 3 && make("a", { class: "button small", href: studio.makeAddress("inside", { id: runs.map(({ id }) => id) }) }, runs.length === 2 ? "Look inside both" : "Look inside"),
       add("Stop", rows.filter(canStop), actions.stop), add("Resume", rows.filter(canResume), actions.resume), add("Delete", rows.filter(canDelete), actions.remove),
       makeButton("Clear", () => table.select([...view.selected], false), { class: "small", "aria-label": "Clear the selection" })]);
     curves.show(ids.slice(0, MAX_CURVES));
@@ -95,14 +90,14 @@ export async function show(element, parameters, studio) {
     table.update(changed);
     showCounts();
     panel.hidden = numRuns === 0;
-    empty.replaceChildren(...numRuns === 0 ? [makeEmpty(studio)] : []);
+    empty.replaceChildren(...numRuns === 0 ? [makeEmpty(studio, "There are no runs yet; they appear here as soon as they start.", "seqwise train builtin:docs --model lstm")] : []);
     found.textContent = view.search && table.count() < numRuns ? table.count() ? `${table.count()} of ${formatPlural(numRuns, "run")} match.` : "No run matches the search." : "";
   }
 
   const hint = make("p", { class: "hint runs-keys" }, make("kbd", {}, "/"), " search ", make("kbd", {}, "↑ ↓"), " move ", make("kbd", {}, "space"), " select ", make("kbd", {}, "enter"), " open ",
     make("kbd", {}, "← →"), " trials ", make("kbd", {}, "e"), " tags and note ", make("kbd", {}, "m"), " actions ", make("kbd", {}, "del"), " delete");
   const panel = make("div", {}, make("div", { class: "runs-tools" }, search, counts, table.sorting, found), table.element, bar, hint, curves.element, settings);
-  element.append(make("div", { class: "runs-head" }, make("h1", {}, "Runs"), make("a", { class: "button primary", href: studio.makeAddress("new") }, "New training"), makeButton("Trash", trash.open)),
+  element.append(make("div", { class: "page-head" }, make("h1", {}, "Runs"), make("a", { class: "button primary", href: studio.makeAddress("new") }, "New training"), makeButton("Trash", trash.open)),
     empty, panel, trash.dialog);
   const focusSearch = (event) => {
     if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select, dialog")) return;

@@ -84,7 +84,7 @@ export function create(about, context) {
   });
   const another = makeButton("Another example", () => { image = { number: (image.number ?? 0) + 1 }; use("example"); }, { class: "small", "data-action": "example" });
   return {
-    input: make("div", {}, make("p", { class: "label" }, "Image"), drop, make("div", { class: "row use-buttons" }, another, makeButton("Stop", session.stop, { class: "use-stop" })), options.element),
+    input: make("div", {}, make("p", { class: "use-name" }, "Image"), drop, make("div", { class: "row use-buttons" }, another, makeButton("Stop", session.stop, { class: "use-stop" })), options.element),
     output: make("div", {}, warnings, output, changes.element), start: () => use("example"),
   };
 }

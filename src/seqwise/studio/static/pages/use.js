@@ -4,26 +4,24 @@
 // elements and a function that makes the first prediction. `context` is what `show` builds below.
 import { make } from "../../../page/components/elements.js";
 import { createPins } from "../../../page/components/pins.js";
+import { chooseRun, makeEmpty, makeRunSelect } from "../choices.js";
 import { loadStyle } from "../styles.js";
 import { makeField } from "./use-parts.js";
 import { createSession } from "./use-session.js";
 
 const TASKS = ["language", "masked", "classify", "tag", "translate", "caption", "forecast"];
 const MAX_KEPT_TEXT = 2_000;  // characters of a text in the address
-const NAMES = { language: "continue text", masked: "fill in [MASK]", classify: "classify", tag: "tag", translate: "translate", caption: "describe images", forecast: "forecast" };
 
 export async function show(element, parameters, studio) {
   await loadStyle("use");
   const wanted = parameters.get("id"), rows = listUsable(studio, wanted);
   element.append(make("h1", {}, "Use"));
   if (!rows.length) {
-    element.append(make("div", { class: "card" }, make("p", {}, "There is no run to use yet. Train one first:"),
-      make("div", { class: "command" }, make("pre", {}, "seqwise train book.txt")),
-      make("p", {}, make("a", { href: studio.makeAddress("new") }, "Start a training from a form"))));
-    return { update: () => { if (listUsable(studio).length) dispatchEvent(new Event("hashchange")); } };  // shows the page again
+    element.append(makeEmpty(studio, "There are no runs to use yet.", "seqwise train builtin:docs"));
+    return { update: () => { if (listUsable(studio).length) studio.reload(); } };
   }
   if (wanted && !studio.rows.get(wanted)) studio.showError({ problem: `there is no run ${wanted}.`, fix: "It may have been moved or deleted." });
-  const id = rows.some((row) => row.id === wanted) ? wanted : chooseRow(rows).id;
+  const id = rows.some((row) => row.id === wanted) ? wanted : chooseRun(rows).id;
   const status = make("p", { class: "use-status", role: "status" }), body = make("div", { class: "use-body" });
   let chooser = makeChooser(rows, id, studio);
   element.append(chooser, status, body);
@@ -35,7 +33,7 @@ export async function show(element, parameters, studio) {
     keep: (values) => studio.keep("use", { id, ...Object.fromEntries(Object.entries(values).filter(([, value]) => String(value ?? "").length <= MAX_KEPT_TEXT)) }),
     showProblem: (error) => problem.replaceChildren(...error ? [studio.makeError(error.problem ? error : { problem: String(error.message ?? error) })] : []),
   };
-  status.textContent = "loading the model …";
+  status.textContent = "Loading the model …";
   session.call("describe_model", { run: id }).then(async (about) => {
     if (!about) return;
     if (!TASKS.includes(about.task)) throw { problem: `the page has no input for the task ${about.task}.`, fix: `From Python: seqwise.load("${id}").predict(…)` };
@@ -64,25 +62,10 @@ function listUsable(studio, wanted) {
   return own && !rows.includes(own) ? [own, ...rows] : rows;
 }
 
-const chooseRow = (rows) => rows.filter((row) => row.state === "finished").sort((a, b) => b.changed - a.changed)[0] ?? rows[0];
-
 function makeChooser(rows, id, studio) {
-  const counts = new Map();
-  for (const row of rows) counts.set(row.name, (counts.get(row.name) ?? 0) + 1);
-  const makeOption = (row) => {
-    const about = row.kind === "comparison" ? "best of the comparison" : row.model;
-    return make("option", { value: row.id }, `${counts.get(row.name) > 1 ? row.id : row.name} · ${about}`);
-  };
-  const groups = new Map();
-  for (const row of rows) {
-    const name = NAMES[row.task] ?? row.task ?? "comparisons";
-    groups.set(name, [...groups.get(name) ?? [], row]);
-  }
-  const select = make("select", { class: "use-run" }, ...[...groups].map(([name, group]) => make("optgroup", { label: name }, ...group.map(makeOption))));
-  select.value = id;
-  select.addEventListener("change", () => studio.go("use", { id: select.value }));
+  const select = makeRunSelect(rows, id, (next) => studio.go("use", { id: next }), { class: "use-run" });
   const isComparison = studio.rows.get(id)?.kind === "comparison";
   return make("div", { class: "row use-chooser" }, makeField("Run", select),
-    make("a", { href: studio.makeAddress(isComparison ? "compare" : "run", { id }) }, isComparison ? "the comparison" : "its curves and settings"),
-    make("a", { href: studio.makeAddress("inside", { id }) }, "look inside"));
+    make("a", { class: "button", href: studio.makeAddress(isComparison ? "compare" : "run", { id }) }, isComparison ? "Open the comparison" : "Open the run"),
+    make("a", { class: "button", href: studio.makeAddress("inside", { id }) }, "Look inside"));
 }

@@ -29,7 +29,7 @@ export function makeSourceChoice(files, rows, studio, onSelect) {
   };
   const fill = () => select.replaceChildren(...[make("option", { value: "" }, "Choose …"),
     makeGroup("Files", files.map((file) => makeOption({ file: file.id }, describeFile(file)))),
-    makeGroup("Embeddings of runs", runs.map((run) => makeOption({ run: run.id }, `${run.id} (${run.task}, ${run.model})`))), uploads].filter(Boolean));
+    makeGroup("Embeddings of runs", runs.map((run) => makeOption({ run: run.id }, `${run.parent ? run.id : run.name} · ${run.model}, ${run.task}`))), uploads].filter(Boolean));
   fill();
   select.addEventListener("change", () => { if (sources.has(select.value)) onSelect(sources.get(select.value)); });
 

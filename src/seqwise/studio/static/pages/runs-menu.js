@@ -1,52 +1,6 @@
-// What can be done with runs: open, use, look inside, stop, resume, delete.
+// The menu of a run: open, use, look inside, tags and note, stop, resume, delete.
 import { make, makeButton } from "../../../page/components/elements.js";
-import { formatPlural, joinNames } from "../../../page/components/numbers.js";
-
-const MAX_NAMES = 3;  // in a message
-const listNames = (rows) => rows.length > MAX_NAMES ? formatPlural(rows.length, "run") : joinNames(rows.map(({ name }) => name));
-
-export const canStop = (row) => row.state === "running" && !row.parent;
-export const canResume = (row) => (row.state === "stopped" || row.state === "failed") && !row.parent;
-export const canDelete = (row) => row.state !== "running" && !row.parent;
-
-export function createActions(studio) {
-  // Calls `change` for each row; shows what was done, or the first problem.
-  async function changeAll(rows, change, verb) {
-    const done = [];
-    try {
-      for (const row of rows) { await change(row); done.push(row); }
-    } catch (error) {
-      studio.showError(error);
-    }
-    if (done.length) studio.showMessage(`${listNames(done)}: ${verb}.`);
-  }
-
-  const restore = async (tokens) => {
-    try {
-      await studio.send("/api/restore", { tokens });
-      studio.showMessage(`${formatPlural(tokens.length, "run")} restored.`);
-    } catch (error) {
-      studio.showError(error);
-    }
-  };
-
-  return {
-    restore,
-    stop: (rows) => changeAll(rows, ({ id }) => studio.send("/api/jobs/stop", { id }), "stopping; the present state is saved"),
-    resume: (rows) => changeAll(rows, ({ id }) => studio.send("/api/jobs/resume", { id }), "resuming"),
-    async remove(rows) {
-      const tokens = [];
-      try {
-        for (const { id } of rows) tokens.push(...(await studio.send("/api/delete", { ids: [id] })).tokens);
-      } catch (error) {
-        studio.showError(error);
-      }
-      if (tokens.length === 0) return;
-      const undo = makeButton("Undo", () => { message.remove(); restore(tokens); }, { class: "small" });
-      const message = studio.showMessage(`${listNames(rows.slice(0, tokens.length))} moved to the trash.`, { action: undo });
-    },
-  };
-}
+import { canDelete, canResume, canStop } from "../actions.js";
 
 // [text, what it does, address] of each entry of the menu of a run.
 function listEntries(row, studio, actions, onEdit) {
