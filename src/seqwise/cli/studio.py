@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     args = parse(Studio, argv, prog="seqwise studio", example=EXAMPLES)
     missing = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
-        raise UsageError(f"the studio needs {' and '.join(missing)}.", fix="pip install 'seqwise[studio]'")
+        raise UsageError(f"the studio needs {' and '.join(missing)}.", fix="Install it: pip install 'seqwise[studio]'")
     from seqwise.cli.check import Check
     from seqwise.cli.compare import Compare
     from seqwise.cli.train import Train
