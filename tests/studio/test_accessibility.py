@@ -27,7 +27,7 @@ def test_a_page_is_accessible(page, axe, open_tab):
     for width, scheme in ((1300, "light"), (390, "dark")):
         tab = open_tab(width, scheme).open(name, f"?{query}" if query else "")
         if name in CONTENTS:
-            tab.wait_for_selector(CONTENTS[name])
+            tab.wait_for_selector(CONTENTS[name], timeout=90_000)  # a worker imports PyTorch first
         tab.evaluate(axe)
         findings = tab.evaluate(RUN)["violations"]
         serious = {
