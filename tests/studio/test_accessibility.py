@@ -9,7 +9,10 @@ import pytest
 pytestmark = pytest.mark.slow
 
 PAGES = ("runs", "new", "use", "inside", "compare", "lab", "vectors", "run?id=runs/book-lstm")
-CONTENTS = {"use": ".use-output h2, .use-output figure", "inside": ".inside-body figure"}  # shown after a model is loaded
+CONTENTS = {
+    "use": ".use-output h2, .use-output figure",
+    "inside": ".inside-body figure",
+}  # shown after a model is loaded
 SERIOUS = ("serious", "critical")
 # Without its copies of style sheets, which the content security policy forbids.
 RUN = "axe.run(document, { resultTypes: ['violations'], preload: false })"

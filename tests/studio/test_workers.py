@@ -1,4 +1,4 @@
-"""Computations in worker processes end when nobody waits for them, when they take too long, and with the server."""
+"""Computations in worker processes end when the client has left, when they take too long, and with the server."""
 
 from __future__ import annotations
 

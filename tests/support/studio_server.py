@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-START_SECONDS = 60
-
 
 class StudioServer:
     """`seqwise studio` on a free port; `close` ends it as Ctrl-C does."""

@@ -119,7 +119,7 @@ class Catalogue:
             return self._curves.get(path)
 
     def is_inside(self, path: Path) -> bool:
-        """Returns whether the real path lies in one of the folders."""
+        """Returns whether the real path is inside one of the folders."""
         real = Path(os.path.realpath(path))
         return any(real == root or root in real.parents for root in self.folders)
 

@@ -54,7 +54,7 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(ClientDisconnect)
     async def ignore_disconnect(request: Request, error: ClientDisconnect) -> JSONResponse:
-        return PlainResponse({"problem": "the connection was lost.", "fix": ""}, 400)  # nobody reads it
+        return PlainResponse({"problem": "the connection was lost.", "fix": ""}, 400)  # the client is gone
 
     @app.exception_handler(Exception)
     async def explain_bug(request: Request, error: Exception) -> JSONResponse:

@@ -13,7 +13,7 @@ POLL_SECONDS = 1.0  # between two looks at the folders
 
 
 class Watcher:
-    """Polls the feed while somebody attends."""
+    """Polls the feed while a page is open."""
 
     def __init__(self, feed: Feed):
         self._feed = feed
@@ -22,8 +22,8 @@ class Watcher:
         self.changed = asyncio.Event()  # replaced by a new one when it is set
 
     @contextmanager
-    def attend(self) -> Iterator[None]:
-        """While the context lasts, a page is open."""
+    def count_page(self) -> Iterator[None]:
+        """Counts a page as open while the context lasts."""
         self._num_pages += 1
         self._woken.set()
         try:

@@ -30,7 +30,7 @@ def build_router(services: Services) -> APIRouter:
         events = services.workers.call(function, await asyncio.to_thread(values.resolve, services))
         first = await _wait_for_first(request, events)
         if first is None:
-            return Response(status_code=204)  # nobody reads it
+            return Response(status_code=204)  # the client is gone
         return StreamingResponse(_stream(first, events), media_type="application/x-ndjson")
 
     @router.post("/uploads")

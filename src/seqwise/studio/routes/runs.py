@@ -58,7 +58,7 @@ def _reduce(curve: CurveFile, y: str, x: str, points: int, start: float | None, 
 
 async def _stream_events(request: Request, services: Services, last: str) -> AsyncIterator[str]:
     watcher = services.watcher
-    with watcher.attend():
+    with watcher.count_page():
         while not await request.is_disconnected():
             changed = watcher.changed
             event, content = await asyncio.to_thread(services.feed.collect, last)
