@@ -46,11 +46,22 @@ USED_WITH: dict[str, tuple[Condition, ...]] = {
     "network": ({"model": TRAINABLE},),
     "network.tie_weights": ({"task": WORD_TASKS},),
     "network.output": ({"task": WORD_TASKS},),
+    **dict.fromkeys(
+        ("network.input_dropout", "network.output_dropout", "network.embedding_dropout"),
+        ({"task": ("language",)},),
+    ),
     "network.samples": ({"task": ("language",), "network.output": ("sampled",)},),
     "recurrent": ({"model": tuple(RECURRENT_FAMILIES)},),
     "recurrent.activation": _require_cell("rnn"),
     "recurrent.update": _require_cell("gru"),
     "recurrent.reset": _require_cell("gru"),
+    **dict.fromkeys(
+        ("recurrent.state_dropout", "recurrent.forget_bias", "recurrent.cap_input_gate"), _require_cell("lstm")
+    ),
+    **{
+        f"recurrent.{name}": ({"task": ("language",)},)
+        for name in ("last_width", "sum_layers", "activation_regularization", "temporal_regularization")
+    },
     "recurrent.cell": ({"model": ("attentive-rnn",)},),
     "recurrent.attention_span": ({"model": ("attentive-rnn",)},),
     "recurrent.concat_directions": ({"recurrent.bidirectional": (True, None)},),

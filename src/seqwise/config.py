@@ -146,6 +146,12 @@ class NetworkSettings(Section):
     """Keep vectors from --vectors fixed in training; tokens without one are still trained."""
     dropout: float | None = Field(None, ge=0, lt=1)
     """Dropout between layers (one mask per sequence in recurrent models)."""
+    input_dropout: float | None = Field(None, ge=0, lt=1)
+    """Dropout of the token vectors; that of --network.dropout unless set."""
+    output_dropout: float | None = Field(None, ge=0, lt=1)
+    """Dropout of the last layer's outputs; that of --network.dropout, for Transformers 0, unless set."""
+    embedding_dropout: float = Field(0.0, ge=0, lt=1)
+    """Share of the word types that are left out of a batch, wherever they occur in it (Gal and Ghahramani)."""
     tie_weights: bool = True
     """Share the embedding matrix with the output projection. Never shared with the adaptive output."""
     output: Literal["full", "adaptive", "sampled"] = "full"
@@ -169,6 +175,20 @@ class RecurrentSettings(Section):
     """Layer normalisation inside the cell."""
     weight_dropout: float | None = Field(None, ge=0, lt=1)
     """Dropout on the recurrent weight matrix, one mask per window."""
+    state_dropout: float = Field(0.0, ge=0, lt=1)
+    """LSTM: dropout on the hidden state in the recurrent product, one mask per sequence and window."""
+    forget_bias: float | None = None
+    """LSTM: initial bias of the forget gate."""
+    cap_input_gate: bool = False
+    """LSTM: the input gate is at most 1 minus the forget gate, so that the cell stays bounded."""
+    last_width: int | None = Field(None, ge=1, le=MAX_WIDTH)
+    """Width of the last layer; that of the others unless set."""
+    sum_layers: bool = False
+    """The output is the sum of the outputs of all layers, not that of the last."""
+    activation_regularization: float = Field(0.0, ge=0)
+    """Weight of the mean square of the outputs in the training loss (AR: Merity et al.)."""
+    temporal_regularization: float = Field(0.0, ge=0)
+    """Weight of the mean square of the outputs' change from step to step in the training loss (TAR: Merity et al.)."""
     cell: Literal["rnn", "gru", "lstm"] = "lstm"
     """Cell of attentive-rnn."""
     attention_span: int = Field(256, ge=1)

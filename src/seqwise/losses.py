@@ -13,10 +13,19 @@ from seqwise.data.batch import Batch
 
 @dataclass(frozen=True)
 class Loss:
-    """The summed loss in nats, and the number of targets."""
+    """The summed loss in nats, and the number of targets.
+
+    Training minimises `objective`, which includes the penalty, and reports `total`, which does not.
+    """
 
     total: Tensor  # scalar
     num_targets: int | Tensor
+    penalty: Tensor | None = None  # scalar: a regularisation term, multiplied by the number of targets
+
+    @property
+    def objective(self) -> Tensor:
+        """The sum that training minimises."""
+        return self.total if self.penalty is None else self.total + self.penalty
 
     @property
     def count(self) -> int:

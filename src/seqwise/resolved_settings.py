@@ -52,16 +52,29 @@ class ResolvedNetworkSettings(ResolvedSection, config.NetworkSettings):
     depth: int = Field(1, ge=1, le=config.MAX_DEPTH)
     embedding: int = Field(0, ge=0, le=config.MAX_WIDTH)  # replaced by the width
     dropout: float = 0.0
+    input_dropout: float = 0.0  # replaced by `dropout`
+    output_dropout: float = 0.0  # replaced by `dropout`, for models with a state
 
     @model_validator(mode="after")
-    def _derive_embedding(self) -> Self:
+    def _derive_values(self) -> Self:
+        # An assignment would be validated, and so recurse.
         if "embedding" not in self.model_fields_set:
-            self.__dict__["embedding"] = self.width  # an assignment would be validated, and so recurse
+            self.__dict__["embedding"] = self.width
+        if "input_dropout" not in self.model_fields_set:
+            self.__dict__["input_dropout"] = self.dropout
         return self
+
+    def get_output_dropout(self, stateful: bool) -> float:
+        """Returns the dropout of the outputs of a backbone with or without a state."""
+        if "output_dropout" in self.model_fields_set:
+            return self.output_dropout
+        return self.dropout if stateful else 0.0
 
 
 class ResolvedRecurrentSettings(ResolvedSection, config.RecurrentSettings):
     weight_dropout: float = 0.0
+    forget_bias: float = 1.0
+    last_width: int = Field(0, ge=0, le=config.MAX_WIDTH)  # 0: the width of the other layers
     bidirectional: bool = False
     concat_directions: bool = True
 

@@ -84,6 +84,8 @@ def compute_lstm(cell: cells.LSTMCell, xs: Matrix) -> Matrix:
         a = add_vectors(from_input, from_hidden, w["bias"])
         i, f = [sigmoid(e) for e in a[0:2]], [sigmoid(e) for e in a[2:4]]
         g, o = [math.tanh(e) for e in a[4:6]], [sigmoid(e) for e in a[6:8]]
+        if isinstance(cell, cells.CappedLSTMCell):
+            i = [min(i[u], 1 - f[u]) for u in (0, 1)]
         c = [f[u] * c[u] + i[u] * g[u] for u in (0, 1)]
         normalized_c = compute_norm(c, w["cell_norm.weight"], w["cell_norm.bias"]) if "cell_norm.weight" in w else c
         h = [o[u] * math.tanh(normalized_c[u]) for u in (0, 1)]
@@ -268,6 +270,7 @@ CELL_ROWS = [
     ),
     build_cell_row("rnn layer norm", make_rnn_builder("tanh", cells.LayerNormRNNCell), compute_rnn),
     build_cell_row("lstm layer norm", cells.LayerNormLSTMCell, compute_lstm),
+    build_cell_row("lstm capped input gate", cells.CappedLSTMCell, compute_lstm),
     build_cell_row("gru layer norm, z keeps", cells.LayerNormGRUCell, partial(compute_norm_gru, update_keeps=True)),
     build_cell_row(
         "gru layer norm, z replaces", cells.LayerNormReplacingGRUCell, partial(compute_norm_gru, update_keeps=False)

@@ -10,7 +10,7 @@ from interpreter import run_concurrently
 from packed_scans import mark_slow, run_packed, run_reference
 from torch import Tensor
 
-from seqwise.layers.cells import LSTMCell
+from seqwise.layers.cells import CappedLSTMCell, LSTMCell
 
 pytest.importorskip("triton")
 
@@ -51,12 +51,20 @@ def draw_tensors(directions: int, steps: int, batch: int, units: int) -> list[Te
     return [tensor.requires_grad_() for tensor in tensors]
 
 
-def assert_matches_reference(inputs: list[Tensor], lengths: list[int] | None, reverse: tuple[bool, ...]) -> None:
+def assert_matches_reference(
+    inputs: list[Tensor],
+    lengths: list[int] | None,
+    reverse: tuple[bool, ...],
+    capped: bool = False,
+    state_mask: Tensor | None = None,
+) -> None:
     """Checks that values and all gradients equal those of the reference implementation."""
-    expected = run_reference(LSTMCell(1, inputs[1].shape[2]), *inputs[:2], inputs[2:], lengths, reverse)
+    cell = (CappedLSTMCell if capped else LSTMCell)(1, inputs[1].shape[2])
+    expected = run_reference(cell, *inputs[:2], inputs[2:], lengths, reverse, state_mask=state_mask)
     grads = [torch.randn_like(part) for part in expected]
     with run_concurrently():
-        results, _ = run_packed(LSTMScan(), *inputs[:2], (), inputs[2:], lengths, reverse)
+        scan = LSTMScan(CAPPED=capped)
+        results, _ = run_packed(scan, *inputs[:2], (), inputs[2:], lengths, reverse, state_mask=state_mask)
         gradients = torch.autograd.grad(results, inputs, grads)
     torch.testing.assert_close(results, expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(gradients, torch.autograd.grad(expected, inputs, grads), atol=1e-5, rtol=1e-4)
@@ -66,6 +74,28 @@ def assert_matches_reference(inputs: list[Tensor], lengths: list[int] | None, re
 def test_values_and_gradients_are_those_of_the_cell(name: str) -> None:
     reverse, *sizes, lengths = SHAPES[name]
     assert_matches_reference(draw_tensors(len(reverse), *sizes), lengths, reverse)
+
+
+VARIANT_SHAPES = ("one step, one sequence, one unit", "two blocks, the second not full", "two directions, with lengths")
+
+
+@pytest.mark.parametrize("name", mark_slow(dict.fromkeys(VARIANT_SHAPES), "two blocks, the second not full"))
+@pytest.mark.parametrize(("capped", "masked"), [(True, False), (False, True), (True, True)])
+def test_a_capped_input_gate_and_a_masked_state_give_those_of_the_cell(name: str, capped: bool, masked: bool) -> None:
+    reverse, *sizes, lengths = SHAPES[name]
+    inputs = draw_tensors(len(reverse), *sizes)
+    state_mask = torch.bernoulli(torch.full_like(inputs[2], 0.6)).div(0.6) if masked else None
+    assert_matches_reference(inputs, lengths, reverse, capped, state_mask)
+
+
+@pytest.mark.slow
+def test_recorded_hidden_values_are_those_before_the_mask() -> None:
+    inputs = [tensor.detach() for tensor in draw_tensors(1, 3, 2, 20)]
+    mask = torch.zeros_like(inputs[2])
+    with run_concurrently():
+        (outputs, *_), activations = run_packed(LSTMScan(), *inputs[:2], (), inputs[2:], record=True, state_mask=mask)
+    assert torch.equal(activations["hidden"].view(3, 2, 20), outputs[0])
+    assert outputs.abs().min() > 0
 
 
 @pytest.mark.slow

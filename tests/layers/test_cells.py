@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -83,6 +85,32 @@ def test_initial_weights_are_orthogonal_and_xavier_with_a_forget_bias_of_one() -
     assert cell.bias.tolist() == [0] * 5 + [1] * 5 + [0] * 10
 
 
+def test_the_forget_bias_is_a_setting() -> None:
+    cell = cells.make_cell("lstm", 3, 2, RecurrentSettings(forget_bias=-0.5))
+    assert cell.bias is not None
+    assert cell.bias.tolist() == [0, 0, -0.5, -0.5, 0, 0, 0, 0]
+
+
+def test_a_capped_input_gate_keeps_the_cell_between_minus_one_and_one() -> None:
+    """With open gates an LSTM adds a candidate of 1 at every step; the capped one only replaces what it forgets."""
+    open_gates = ([0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0], [40.0, 1.0, 40.0, 40.0])
+    sizes = {}
+    for cell_class in (cells.LSTMCell, cells.CappedLSTMCell):
+        cell = set_weights(cell_class(1, 1), *open_gates)
+        state = cell.start(1, torch.zeros(1))
+        for _ in range(20):
+            state = cell.step(cell.project(torch.zeros(1, 1)), state, cell.weight_hidden)
+        sizes[cell_class] = state[1].item()
+    keep = 1 / (1 + math.exp(-1))
+    assert sizes[cells.LSTMCell] == pytest.approx((1 - keep**20) / (1 - keep), rel=1e-5)
+    assert sizes[cells.CappedLSTMCell] == pytest.approx(1 - keep**20, rel=1e-5)
+
+
+def test_a_capped_lstm_has_no_layer_norm() -> None:
+    with pytest.raises(UsageError, match="no capped input gate"):
+        cells.make_cell("lstm", 3, 5, RecurrentSettings(layer_norm=True, cap_input_gate=True))
+
+
 def test_only_the_gru_with_reset_after_the_product_has_a_second_bias() -> None:
     with_second_bias = [
         cell_class
@@ -118,6 +146,7 @@ def test_a_layer_normalised_cell_is_invariant_to_the_scale_of_its_weights(cell_c
         ("gru", {"update": "replaces", "layer_norm": True}, cells.LayerNormReplacingGRUCell),
         ("gru", {"layer_norm": True}, cells.LayerNormGRUCell),
         ("lstm", {"layer_norm": True}, cells.LayerNormLSTMCell),
+        ("lstm", {"cap_input_gate": True}, cells.CappedLSTMCell),
         ("rnn", {"layer_norm": True}, cells.LayerNormRNNCell),
     ],
 )

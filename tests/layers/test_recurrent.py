@@ -181,6 +181,41 @@ def test_weight_dropout_uses_one_mask_per_call_also_for_the_recording() -> None:
     assert torch.equal(layer(x)[0], layer(x)[0])
 
 
+def test_state_dropout_masks_the_state_in_the_recurrent_product_only() -> None:
+    torch.manual_seed(0)
+    layer, x = Recurrent(cells.LSTMCell(4, 3), state_dropout=0.5).double(), random_input()
+    torch.manual_seed(1)
+    outputs, (h, c) = layer(x)
+    torch.manual_seed(1)
+    mask = layer.draw_state_mask(x)
+    assert mask is not None
+    assert set(mask.unique().tolist()) == {0.0, 2.0}
+    state = layer.cell.start(len(x), x)
+    for t in range(x.shape[1]):
+        masked = (state[0] * mask, state[1])
+        state = layer.cell.step(layer.cell.project(x[:, t]), masked, layer.cell.weight_hidden)
+        torch.testing.assert_close(outputs[:, t], state[0])
+    torch.testing.assert_close((h, c), state)
+    layer.eval()
+    assert torch.equal(layer(x)[0], Recurrent.forward(layer, x)[0])
+    assert layer.draw_state_mask(x) is None
+
+
+def test_state_dropout_is_refused_for_cells_that_blend_their_state() -> None:
+    with pytest.raises(UsageError, match="LSTM; received gru"):
+        Recurrent(cells.GRUCell(4, 3), state_dropout=0.5)
+
+
+def test_summed_layers_return_the_sum_of_all_outputs() -> None:
+    layers = [Recurrent(cells.LSTMCell(4, 3)), Recurrent(cells.LSTMCell(3, 3))]
+    x = random_input().float()
+    first, _ = layers[0](x)
+    second, _ = layers[1](first)
+    torch.testing.assert_close(StackedRecurrent(layers, sum_layers=True)(x)[0], first + second)
+    with pytest.raises(UsageError, match=r"same width; received \[3, 2\]"):
+        StackedRecurrent([layers[0], Recurrent(cells.LSTMCell(3, 2))], sum_layers=True)
+
+
 def test_stacked_layers_apply_dropout_between_layers_only() -> None:
     class Identity(torch.nn.Module):
         units = 4

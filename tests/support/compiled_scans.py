@@ -22,6 +22,7 @@ CELL_SPECS = [
         for layer_norm in (False, True)
     ),
     *(CellSpec("lstm", layer_norm=layer_norm) for layer_norm in (False, True)),
+    CellSpec("lstm", capped=True),
     *(
         CellSpec("gru", reset=reset, update=update, layer_norm=layer_norm)
         for reset, update, layer_norm in cells.GRU_CELLS
@@ -37,7 +38,11 @@ def build_cell(spec: CellSpec, inputs: int, units: int, dtype: torch.dtype) -> c
     """Returns a cell with no parameter at its usual zero or one."""
     torch.manual_seed(1)
     settings = RecurrentSettings(
-        activation=spec.activation, reset=spec.reset, update=spec.update, layer_norm=spec.layer_norm
+        activation=spec.activation,
+        reset=spec.reset,
+        update=spec.update,
+        layer_norm=spec.layer_norm,
+        cap_input_gate=spec.capped,
     )
     cell = cells.make_cell(spec.name, inputs, units, settings)
     for parameter in cell.parameters():

@@ -19,21 +19,25 @@ from seqwise.layers.scan import scan_reference
 def run_packed(
     scan: Scan, inputs: Tensor, weight: Tensor, vectors: Sequence[Tensor], states: Sequence[Tensor],
     lengths: Sequence[int] | None = None, reverse: Sequence[bool] | None = None, record: bool = False,
+    state_mask: Tensor | None = None,
 ) -> tuple[list[Tensor], dict[str, Tensor]]:  # fmt: skip
     """Runs the scan on inputs (D, T, B, …) and states (D, B, U): outputs (D, T, B, U) and last states (D, B, U), and
-    the recorded activations in packed order. The inputs are not overwritten."""
+    the recorded activations in packed order. The inputs are not overwritten. `state_mask` is (D, B, U)."""
     directions, time, batch, _ = inputs.shape
     packing = SequencePacking(batch, time, None if lengths is None else torch.tensor(lengths))
     layout = PackedLayout.from_packing(packing, tuple(reverse or (False,) * directions))
     sorted_states = [packing.sort(state.transpose(0, 1)).contiguous() for state in states]
     gates = pack(inputs, packing).clone(memory_format=torch.contiguous_format)
-    outputs, last, activations = scan.run(ScanInputs(gates, weight, vectors, sorted_states, layout), record)
+    mask = None if state_mask is None else packing.sort(state_mask.transpose(0, 1)).contiguous()
+    scan_inputs = ScanInputs(gates, weight, vectors, sorted_states, layout, state_mask=mask)
+    outputs, last, activations = scan.run(scan_inputs, record)
     return [unpack(outputs, packing), *(packing.unsort(part).transpose(0, 1) for part in last)], activations
 
 
 def run_reference(
     cell: Cell, inputs: Tensor, weight: Tensor, states: Sequence[Tensor], lengths: Sequence[int] | None = None,
     reverse: Sequence[bool] | None = None, parameters: dict[str, Tensor] | None = None,
+    state_mask: Tensor | None = None,
 ) -> list[Tensor]:  # fmt: skip
     """Computes the same with the loop over the cell's equation, one direction after another. `parameters` (D, …)
     replace those of the cell."""
@@ -47,7 +51,8 @@ def run_reference(
             delattr(cell, name)
             setattr(cell, name, values[n])
         initial = tuple(state[n] for state in states)
-        outputs, last = scan_reference(cell, inputs.new_empty(batch, steps, 1), initial, weight[n], valid)
+        mask = None if state_mask is None else state_mask[n]
+        outputs, last = scan_reference(cell, inputs.new_empty(batch, steps, 1), initial, weight[n], valid, mask)
         outputs = outputs.transpose(0, 1)
         results.append((reverse_steps(outputs, lengths) if is_reversed else outputs, *last))
     return [torch.stack(parts) for parts in zip(*results, strict=True)]

@@ -40,8 +40,8 @@ def build_backbone(settings: ResolvedSettings, inputs: int) -> nn.Module:
         return TransformerBackbone(settings, inputs, window)
     layers = build_recurrent_layers(get_cell_name(settings), inputs, network.width, network.depth, recurrent)
     if settings.model == "attentive-rnn":
-        return AttentiveBackbone(layers, network.dropout, recurrent.attention_span)
-    return RecurrentBackbone(layers, network.dropout)
+        return AttentiveBackbone(layers, network.dropout, recurrent.attention_span, recurrent.sum_layers)
+    return RecurrentBackbone(layers, network.dropout, recurrent.sum_layers)
 
 
 def build_encoder(settings: ResolvedSettings, inputs: int, max_length: int) -> nn.Module:
@@ -73,13 +73,15 @@ def build_recurrent_layers(
 ) -> list[Any]:
     """Returns `depth` recurrent layers, or bidirectional ones with `units` in each direction."""
 
-    def build_layer(layer_inputs: int) -> Recurrent:
-        return Recurrent(make_cell(cell, layer_inputs, units, settings), settings.weight_dropout)
+    def build_layer(layer_inputs: int, layer_units: int) -> Recurrent:
+        layer_cell = make_cell(cell, layer_inputs, layer_units, settings)
+        return Recurrent(layer_cell, settings.weight_dropout, settings.state_dropout)
 
-    sizes = [inputs, *[units * (1 + bidirectional)] * (depth - 1)]
-    return [
-        Bidirectional(build_layer(size), build_layer(size)) if bidirectional else build_layer(size) for size in sizes
-    ]
+    if bidirectional:
+        sizes = [inputs, *[2 * units] * (depth - 1)]
+        return [Bidirectional(build_layer(size, units), build_layer(size, units)) for size in sizes]
+    widths = [*[units] * (depth - 1), settings.last_width or units]
+    return [build_layer(*sizes) for sizes in zip([inputs, *widths[:-1]], widths)]
 
 
 class RecurrentBackbone(nn.Module):
@@ -87,9 +89,9 @@ class RecurrentBackbone(nn.Module):
 
     stateful = True
 
-    def __init__(self, layers: Sequence[nn.Module], dropout: float = 0.0):
+    def __init__(self, layers: Sequence[nn.Module], dropout: float = 0.0, sum_layers: bool = False):
         super().__init__()
-        self.stack = StackedRecurrent(layers, dropout=dropout)
+        self.stack = StackedRecurrent(layers, dropout=dropout, sum_layers=sum_layers)
         self.width: int = self.stack.units  # type: ignore[assignment]
 
     def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> BackboneOutput:
@@ -105,8 +107,8 @@ class BidirectionalBackbone(RecurrentBackbone):
 class AttentiveBackbone(RecurrentBackbone):
     """Recurrent layers, then state attention: h_t = s_t + a_t, where a_t attends to s_{t−attention_span} … s_t."""
 
-    def __init__(self, layers: Sequence[nn.Module], dropout: float, attention_span: int):
-        super().__init__(layers, dropout)
+    def __init__(self, layers: Sequence[nn.Module], dropout: float, attention_span: int, sum_layers: bool = False):
+        super().__init__(layers, dropout, sum_layers)
         self.state_attention = StateAttention(self.width, attention_span)
 
     def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> BackboneOutput:

@@ -88,13 +88,14 @@ class RecurrentStep(BackboneStep):
         layers: Any = backbone.stack.layer
         self.cell_steps = [build_cell_step(layer.cell) for layer in layers]
         self.state, self.batch_size = map_state(torch.clone, state), len(state[0][0])
+        self.sum_layers = backbone.stack.sum_layers
 
     def advance(self, x: Tensor) -> Tensor:
         for cell_step, state in zip(self.cell_steps, self.state, strict=True):
             for old, new in zip(state, cell_step(x, state), strict=True):
                 old.copy_(new)
             x = state[0]
-        return x
+        return sum((state[0] for state in self.state[1:]), self.state[0][0]) if self.sum_layers else x
 
     def get_state(self) -> ModelState:
         return map_state(torch.clone, self.state)

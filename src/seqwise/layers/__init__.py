@@ -24,8 +24,8 @@ _NAMES_BY_MODULE = {
     "attention": "Additive Dot General MultiHeadAttention ScaledDot attend attend_with_weights causal_mask "
     "padding_mask",
     "attentive": "AttentiveRecurrent StateAttention",
-    "cells": "Cell EarlyResetGRUCell EarlyResetReplacingGRUCell GRUCell LayerNormGRUCell LayerNormLSTMCell "
-    "LayerNormRNNCell LayerNormReplacingGRUCell LSTMCell ReplacingGRUCell RNNCell make_cell",
+    "cells": "CappedLSTMCell Cell EarlyResetGRUCell EarlyResetReplacingGRUCell GRUCell LayerNormGRUCell "
+    "LayerNormLSTMCell LayerNormRNNCell LayerNormReplacingGRUCell LSTMCell ReplacingGRUCell RNNCell make_cell",
     "dropout": "VariationalDropout drop_rows drop_weights",
     "embedding": "CharacterCNN Embedding OneHot",
     "initialise": "forget_bias_ he_ orthogonal_ xavier_",

@@ -103,9 +103,9 @@ class LSTMCell(Cell):
     gates: tuple[str, ...] = ("input", "forget", "candidate", "output", "cell", "hidden")
     bias: nn.Parameter
 
-    def __init__(self, inputs: int, units: int):
+    def __init__(self, inputs: int, units: int, forget_bias: float = 1.0):
         super().__init__(inputs, units)
-        forget_bias_(self.bias)
+        forget_bias_(self.bias, forget_bias)
 
     def start(self, batch: int, like: Tensor) -> State:
         return like.new_zeros(batch, self.units), like.new_zeros(batch, self.units)
@@ -117,9 +117,24 @@ class LSTMCell(Cell):
         f = record("forget", sigmoid(a_f))  # how much of the old cell to keep
         g = record("candidate", tanh(a_g))
         o = record("output", sigmoid(a_o))  # how much of the cell to output
-        c = record("cell", f * c + i * g)  # the only path through time without a matrix
+        c = record("cell", f * c + self.limit_input_gate(i, f) * g)  # the only path through time without a matrix
         h = record("hidden", o * tanh(c))
         return h, c
+
+    def limit_input_gate(self, i: Tensor, f: Tensor) -> Tensor:
+        """Returns the share of the candidate that is written: i."""
+        return i
+
+
+class CappedLSTMCell(LSTMCell):
+    """An LSTM whose cell stays in [−1, 1], because at most what is forgotten is written (Melis et al. 2018).
+
+    The recorded input gate is i before the limit.
+    """
+
+    def limit_input_gate(self, i: Tensor, f: Tensor) -> Tensor:
+        """Returns min(i, 1 − f)."""
+        return torch.minimum(i, 1 - f)
 
 
 class GatedCell(Cell):
@@ -204,8 +219,8 @@ class LayerNormLSTMCell(LSTMCell):
 
     gates = ("hidden_norm.norm", *LSTMCell.gates[:5], "cell_norm.norm", "hidden")
 
-    def __init__(self, inputs: int, units: int):
-        super().__init__(inputs, units)
+    def __init__(self, inputs: int, units: int, forget_bias: float = 1.0):
+        super().__init__(inputs, units, forget_bias)
         self.input_norm, self.hidden_norm = LayerNorm(4 * units), LayerNorm(4 * units)
         self.cell_norm = LayerNorm(units)
 
@@ -275,7 +290,9 @@ def make_cell(name: str, inputs: int, units: int, settings: RecurrentSettings) -
     if name == "rnn":
         return (LayerNormRNNCell if settings.layer_norm else RNNCell)(inputs, units, settings.activation)
     if name == "lstm":
-        return (LayerNormLSTMCell if settings.layer_norm else LSTMCell)(inputs, units)
+        return _choose_lstm_class(settings)(
+            inputs, units, 1.0 if settings.forget_bias is None else settings.forget_bias
+        )
     if name != "gru":
         family = get_family(name)
         if family.build is None or not family.is_recurrent:
@@ -288,6 +305,13 @@ def make_cell(name: str, inputs: int, units: int, settings: RecurrentSettings) -
             fix="Pass --recurrent.reset after, or leave --recurrent.layer-norm out.",
         )
     return cell_class(inputs, units)
+
+
+def _choose_lstm_class(settings: RecurrentSettings) -> type[LSTMCell]:
+    if settings.layer_norm and settings.cap_input_gate:
+        problem = "an LSTM with layer normalisation has no capped input gate."
+        raise UsageError(problem, fix="Leave out --recurrent.layer-norm or --recurrent.cap-input-gate.")
+    return CappedLSTMCell if settings.cap_input_gate else LayerNormLSTMCell if settings.layer_norm else LSTMCell
 
 
 def _build_registered_cell(family: ModelFamily, inputs: int, units: int) -> Cell:

@@ -27,7 +27,7 @@ class VariationalDropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
-        return x * _draw_mask(x, (x.shape[0], 1, x.shape[2]), self.p)
+        return x * draw_mask(x, (x.shape[0], 1, x.shape[2]), self.p)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
@@ -43,9 +43,9 @@ def drop_rows(matrix: Tensor, p: float, training: bool) -> Tensor:
 
     Gal & Ghahramani 2016, section 4.2; Merity et al. 2018, section 4.3.
     """
-    return matrix * _draw_mask(matrix, (matrix.shape[0], 1), p) if training and p > 0 else matrix
+    return matrix * draw_mask(matrix, (matrix.shape[0], 1), p) if training and p > 0 else matrix
 
 
-def _draw_mask(like: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
+def draw_mask(like: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
     """Returns factors: 0 with probability p, otherwise 1 / (1 − p)."""
     return like.new_empty(shape).bernoulli_(1 - p).div_(1 - p)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.errors import UsageError
-from seqwise.layers.cells import Cell, State
-from seqwise.layers.dropout import VariationalDropout, drop_weights
+from seqwise.layers.cells import Cell, LSTMCell, State
+from seqwise.layers.dropout import VariationalDropout, draw_mask, drop_weights
 from seqwise.layers.norm import LayerNorm
 from seqwise.layers.record import is_recorded, is_recorded_live, record_value
 from seqwise.layers.scan import (
@@ -36,9 +36,15 @@ class Recurrent(nn.Module):
 
     diagnostic_attributes = ("backend",)  # written by a call, read by no other; see training/replay.py
 
-    def __init__(self, cell: Cell, weight_dropout: float = 0.0):
+    def __init__(self, cell: Cell, weight_dropout: float = 0.0, state_dropout: float = 0.0):
         super().__init__()
-        self.name, self.units, self.weight_dropout = cell.name, cell.units, weight_dropout
+        if state_dropout and not isinstance(cell, LSTMCell):
+            problem = (
+                f"state dropout needs a cell whose state enters a matrix product only, an LSTM; received {cell.name}."
+            )
+            raise UsageError(problem, fix="Use --recurrent.weight-dropout.")
+        self.name, self.units = cell.name, cell.units
+        self.weight_dropout, self.state_dropout = weight_dropout, state_dropout
         self.backend: str | None = None  # of the last call: "triton", "compiled", "aten" or "reference"
         self.add_module(cell.name, cell)
 
@@ -47,17 +53,19 @@ class Recurrent(nn.Module):
         valid step."""
         cell = self.cell
         is_valid = build_step_mask(x, cell.inputs, lengths)
-        backend = "reference" if is_recorded_live(cell) else choose_backend(cell, x, lengths)
+        state_mask = self.draw_state_mask(x)
+        backend = "reference" if is_recorded_live(cell) else choose_backend(cell, x, lengths, 1, state_mask is not None)
         if backend in FUSED:
-            result = _scan_directions(backend, [self], x, [state], lengths, is_valid)
+            result = _scan_directions(backend, [self], x, [state], lengths, is_valid, [state_mask])
             if result is not None:
                 return result.outputs, result.final_states[0]
-            backend = choose_backend(cell, x, lengths)  # another one, now that the kernel is known to fail
+            # Another one, now that the kernel is known to fail.
+            backend = choose_backend(cell, x, lengths, 1, state_mask is not None)
         self._set_backend(backend)
         initial_state, weight_hidden = self.get_initial_state(x, state), self.get_weight_hidden()
         x = zero_padding(x, is_valid)  # a NaN in the padding would reach the gradients
         if backend == "reference":
-            return scan_reference(cell, x, initial_state, weight_hidden, is_valid)
+            return scan_reference(cell, x, initial_state, weight_hidden, is_valid, state_mask)
         if is_recorded(cell):
             self.record_activations({}, x, initial_state, weight_hidden, is_valid)
         return scan_aten(cell, x, initial_state, weight_hidden, lengths)
@@ -85,6 +93,12 @@ class Recurrent(nn.Module):
         """Returns the recurrent matrix for one scan; in training with weight dropout, one mask for all steps."""
         return drop_weights(self.cell.weight_hidden, self.weight_dropout, self.training)
 
+    def draw_state_mask(self, x: Tensor) -> Tensor | None:
+        """Returns the factors (B, U) of the state in all recurrent products of a scan; None without state dropout."""
+        if not self.training or self.state_dropout == 0:
+            return None
+        return draw_mask(x, (x.shape[0], self.units), self.state_dropout)
+
     def record_activations(
         self,
         activations: dict[str, Tensor],
@@ -111,28 +125,37 @@ class Recurrent(nn.Module):
 
     def extra_repr(self) -> str:
         parts = [f"backend={self.backend}"] if self.backend else []
-        if self.weight_dropout:
-            parts.append(f"weight_dropout={self.weight_dropout}")
+        rates = {"weight_dropout": self.weight_dropout, "state_dropout": self.state_dropout}
+        parts += [f"{name}={rate}" for name, rate in rates.items() if rate]
         return ", ".join(parts)
 
 
 class StackedRecurrent(nn.Module):
-    """Layers on top of each other, variational dropout between them. The state is a tuple with one entry per layer."""
+    """Layers on top of each other, variational dropout between them. The state is a tuple with one entry per layer.
 
-    def __init__(self, layers: Sequence[nn.Module], dropout: float = 0.0):
+    With `sum_layers` the output is the sum of the outputs of all layers, which gives each of them a short path to the
+    loss (Melis et al. 2020, "Mogrifier LSTM").
+    """
+
+    def __init__(self, layers: Sequence[nn.Module], dropout: float = 0.0, sum_layers: bool = False):
         super().__init__()
         self.layer = nn.ModuleList(layers)
-        self.dropout = VariationalDropout(dropout)
+        self.dropout, self.sum_layers = VariationalDropout(dropout), sum_layers
         self.units = self.layer[-1].units
+        widths: list[Any] = [layer.units for layer in self.layer]
+        if sum_layers and len(set(widths)) > 1:
+            problem = f"outputs of layers can be added if all have the same width; received {widths}."
+            raise UsageError(problem, fix="Leave out --recurrent.sum-layers or --recurrent.last-width.")
 
     def forward(self, x: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, tuple[Any, ...]]:
-        """Returns the outputs (B, T, U) of the last layer for x (B, T, D), and the states of all layers."""
-        states = []
+        """Returns the outputs (B, T, U) for x (B, T, D), and the states of all layers."""
+        states, outputs = [], []
         for index, layer in enumerate(self.layer):
             x = self.dropout(x) if index else x
             x, layer_state = layer(x, None if state is None else state[index], lengths)
             states.append(layer_state)
-        return x, tuple(states)
+            outputs.append(x)
+        return sum(outputs[1:], outputs[0]) if self.sum_layers else x, tuple(states)
 
 
 class Bidirectional(nn.Module):
@@ -153,11 +176,13 @@ class Bidirectional(nn.Module):
         forward_shape, backward_shape = ((get_cell_spec(cell), cell.inputs, cell.units) for cell in cells)
         if forward_shape == backward_shape and not any(map(is_recorded_live, cells)):
             is_valid = build_step_mask(x, cells[0].inputs, lengths)
-            backend = choose_backend(cells[0], x, lengths, directions=2)
+            masks = [layer.draw_state_mask(x) for layer in layers]
+            backend = choose_backend(cells[0], x, lengths, 2, masks[0] is not None)
             states = [forward_state, backward_state]
-            result = _scan_directions(backend, layers, x, states, lengths, is_valid) if backend in FUSED else None
-            if result is not None:
-                return result.outputs, (result.final_states[0], result.final_states[1])
+            if backend in FUSED:
+                result = _scan_directions(backend, layers, x, states, lengths, is_valid, masks)
+                if result is not None:
+                    return result.outputs, (result.final_states[0], result.final_states[1])
         outputs, forward_state = self.forward_layer(x, forward_state, lengths)
         reversed_outputs, backward_state = self.backward_layer(reverse_steps(x, lengths), backward_state, lengths)
         outputs = torch.cat([outputs, reverse_steps(reversed_outputs, lengths)], dim=-1)
@@ -171,13 +196,14 @@ def _scan_directions(
     states: Sequence[State | None],
     lengths: Tensor | None,
     is_valid: Tensor | None,
+    state_masks: Sequence[Tensor | None],
 ) -> ScanResult | None:
     """Scans x in one or two directions, the second reversed, by one kernel; returns None if it cannot be launched."""
     directions = [
         build_direction(
-            layer.cell, layer.get_weight_hidden(), layer.get_initial_state(x, state, backend), reverse=index == 1
+            layer.cell, layer.get_weight_hidden(), layer.get_initial_state(x, state, backend), index == 1, mask
         )
-        for index, (layer, state) in enumerate(zip(layers, states, strict=True))
+        for index, (layer, state, mask) in enumerate(zip(layers, states, state_masks, strict=True))
     ]
     should_record = any(is_recorded(layer.cell) for layer in layers)
     result = scan_fused(backend, layers[0].cell, x, directions, lengths, should_record)

@@ -36,6 +36,7 @@ from seqwise.layers.record import is_recorded, is_recorded_live, pause_recording
 CELL_SPECS: dict[type[Cell], CellSpec] = {
     cells.RNNCell: CellSpec("rnn"),
     cells.LSTMCell: CellSpec("lstm"),
+    cells.CappedLSTMCell: CellSpec("lstm", capped=True),
     cells.GRUCell: CellSpec("gru"),
     cells.ReplacingGRUCell: CellSpec("gru", update="replaces"),
     cells.EarlyResetGRUCell: CellSpec("gru", reset="before"),
@@ -95,17 +96,24 @@ class StepRecorder:
 
 
 def scan_reference(
-    cell: Cell, x: Tensor, state: State, weight_hidden: Tensor, is_valid: Tensor | None
+    cell: Cell,
+    x: Tensor,
+    state: State,
+    weight_hidden: Tensor,
+    is_valid: Tensor | None,
+    state_mask: Tensor | None = None,
 ) -> tuple[Tensor, State]:
     """Scans x (B, T, D) step by step, by the reference implementation. Returns the outputs (B, T, U), zero in the
     padding, and the final state.
 
-    A sequence keeps its state at steps where `is_valid` (B, T) is False.
+    A sequence keeps its state at steps where `is_valid` (B, T) is False. The `state_mask` (B, U) of an LSTM, whose h
+    enters a product only, multiplies h there.
     """
     recorder = StepRecorder(cell, x.shape[1])
     outputs = []
     for t, x_t in enumerate(cell.project(x).unbind(1)):
-        new_state = cell.step(x_t, state, weight_hidden, recorder.record)
+        step_state = state if state_mask is None else (state[0] * state_mask, *state[1:])
+        new_state = cell.step(x_t, step_state, weight_hidden, recorder.record)
         outputs.append(new_state[0])
         state = new_state if is_valid is None else select_state(is_valid[:, t], new_state, state)
     recorder.finish(is_valid)
@@ -229,15 +237,20 @@ def get_cell_spec(cell: Cell) -> CellSpec | None:
 
 def _has_aten(spec: CellSpec) -> bool:
     """Returns whether ATen has this cell."""
-    return spec.reset == "after" and not spec.layer_norm and spec.activation in ("tanh", "relu")
+    return spec.reset == "after" and not (spec.layer_norm or spec.capped) and spec.activation in ("tanh", "relu")
 
 
-def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, directions: int = 1) -> str:
-    """Returns the backend of this call: "triton", "compiled", "aten" (on a GPU cuDNN) or "reference"."""
+def choose_backend(
+    cell: Cell, x: Tensor, lengths: Tensor | None = None, directions: int = 1, has_state_mask: bool = False
+) -> str:
+    """Returns the backend of this call: "triton", "compiled", "aten" (on a GPU cuDNN) or "reference".
+
+    Only "triton" and "reference" take a mask of the state.
+    """
     spec = get_cell_spec(cell)
-    if spec is None:
+    if spec is None or (has_state_mask and x.is_cpu):
         return "reference"
-    fallback = "aten" if _has_aten(spec) else "reference"
+    fallback = "aten" if _has_aten(spec) and not has_state_mask else "reference"
     if compiled.has_active_transforms():
         return "reference"  # ATen's scans have no batching rule, and not all have forward-mode derivatives
     if x.is_cpu:
@@ -265,7 +278,9 @@ def _choose_cpu_backend(
     return "compiled" if is_faster and get_unavailable_reason(x.device) is None else fallback
 
 
-def build_direction(cell: Any, weight_hidden: Tensor, state: State, reverse: bool = False) -> Direction:
+def build_direction(
+    cell: Any, weight_hidden: Tensor, state: State, reverse: bool = False, state_mask: Tensor | None = None
+) -> Direction:
     """Returns what a kernel needs of a cell in one direction."""
     vector_parameters = _get_norm_parameters(cell, NORMS)
     if isinstance(cell, cells.GRUCell):
@@ -274,7 +289,7 @@ def build_direction(cell: Any, weight_hidden: Tensor, state: State, reverse: boo
     project: Any = Projection(cell.weight_input, cell.bias)
     if input_norm_parameters:
         project = NormalizedProjection(cell.weight_input, input_norm_parameters, cell.bias)
-    return Direction(project, weight_hidden, vector_parameters, state, reverse)
+    return Direction(project, weight_hidden, vector_parameters, state, reverse, state_mask)
 
 
 def _get_norm_parameters(cell: Cell, names: Sequence[str]) -> tuple[Tensor, ...]:

@@ -359,8 +359,8 @@ class Trainer:
 def forward_backward(
     model: nn.Module, device: torch.device, use_bfloat16: bool, batch: Batch, state: ModelState, scale: Tensor
 ) -> tuple[Tensor, ModelState]:
-    """Adds the gradients of loss · scale to `.grad`; returns the summed loss and the state after the batch."""
+    """Adds the gradients of objective · scale to `.grad`; returns the summed loss and the state after the batch."""
     with torch.autocast(device.type, torch.bfloat16, enabled=use_bfloat16):
         loss, state = model(batch, state)
-    loss.total.backward(scale.to(loss.total.dtype))
+    loss.objective.backward(scale.to(loss.total.dtype))
     return loss.total.detach().double(), detach(state)

@@ -16,7 +16,8 @@ class CellSpec:
     """A cell: "rnn", "lstm" or "gru", with the settings that concern it.
 
     reset: whether the GRU's reset gate acts "after" or "before" the recurrent product. update: whether its update gate
-    "keeps" the old state, h = z h + (1 − z) n, or "replaces" it, h = (1 − z) h + z n.
+    "keeps" the old state, h = z h + (1 − z) n, or "replaces" it, h = (1 − z) h + z n. capped: whether the LSTM's input
+    gate is at most 1 − f.
     """
 
     name: str
@@ -24,6 +25,7 @@ class CellSpec:
     reset: str = "after"
     update: str = "keeps"
     layer_norm: bool = False
+    capped: bool = False
 
 
 def get_scan_dtype(x: Tensor) -> torch.dtype:
@@ -86,3 +88,4 @@ class Direction(NamedTuple):
     vector_parameters: tuple[Tensor, ...]  # biases and norms of the step itself
     state: tuple[Tensor, ...]  # the initial state: (h,) or (h, c), each (B, U)
     reverse: bool = False  # whether each sequence is read from its last step to its first
+    state_mask: Tensor | None = None  # (B, U), factors of h in the recurrent product; kernels of the LSTM on a GPU only

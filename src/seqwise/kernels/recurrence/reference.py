@@ -24,18 +24,21 @@ State = Sequence[Tensor]  # (h,), or (h, c) of an LSTM
 
 def scan_packed(
     spec: CellSpec, gates: Tensor, weight_hidden: Tensor, vector_parameters: Sequence[Tensor], state: State,
-    offsets: Sequence[int], reverse: bool,
+    offsets: Sequence[int], reverse: bool, state_mask: Tensor | None = None,
 ) -> tuple[Tensor, State]:  # fmt: skip
     """Scans projected inputs (N, blocks·U) from initial states (B, U), longest sequence first. Returns the outputs
     (N, U) and the final states.
 
-    `offsets` are the first rows of all steps, then N. A step has one row for each sequence that is long enough.
+    `offsets` are the first rows of all steps, then N. A step has one row for each sequence that is long enough. An LSTM
+    may have a `state_mask` (B, U), which multiplies h in the recurrent product.
     """
     outputs: dict[int, Tensor] = {}
     steps = range(len(offsets) - 1)
     for t in reversed(steps) if reverse else steps:
         num_rows = offsets[t + 1] - offsets[t]
         x, active_state = gates[offsets[t] : offsets[t + 1]], [part[:num_rows] for part in state]
+        if state_mask is not None:
+            active_state[0] = active_state[0] * state_mask[:num_rows]
         new_state = _compute_step(spec, x, active_state, weight_hidden, vector_parameters)
         state = [torch.cat([new, old[num_rows:]]) for new, old in zip(new_state, state, strict=True)]
         outputs[t] = new_state[0]
@@ -52,9 +55,10 @@ def _compute_step(
     u = F.linear(h, weight_hidden)
     if spec.name == "rnn":
         return (ACTIVATIONS[spec.activation](_normalize(x + u, vector_parameters)),)
-    i, f, g, o = (x + _normalize(u, vector_parameters[:2])).chunk(4, dim=-1)
-    c = sigmoid(f) * state[1] + sigmoid(i) * tanh(g)
-    return sigmoid(o) * tanh(_normalize(c, vector_parameters[2:])), c
+    a_i, a_f, a_g, a_o = (x + _normalize(u, vector_parameters[:2])).chunk(4, dim=-1)
+    i, f = sigmoid(a_i), sigmoid(a_f)
+    c = f * state[1] + (torch.minimum(i, 1 - f) if spec.capped else i) * tanh(a_g)
+    return sigmoid(a_o) * tanh(_normalize(c, vector_parameters[2:])), c
 
 
 def _compute_gru_step(

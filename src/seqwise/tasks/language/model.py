@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import chain, islice
 
 import torch
@@ -40,16 +41,17 @@ class LanguageModel(nn.Module):
     def __init__(self, settings: ResolvedSettings, vocabulary_size: int, counts: Tensor | None = None):
         super().__init__()
         network = settings.network
-        dropout, width = network.dropout, network.embedding
-        self.embedding = Embedding(vocabulary_size, width)
-        self.backbone = build_backbone(settings, width)
+        self.embedding = Embedding(vocabulary_size, network.embedding, network.embedding_dropout)
+        self.backbone = build_backbone(settings, network.embedding)
         # Whether training passes the state of one window to the next, as with recurrent backbones.
         self.stateful: bool = self.backbone.stateful  # type: ignore[assignment]
         self.head = NextToken(self._build_output(settings, vocabulary_size, counts))
         self._initialize_weights(counts)
         dropout_class = VariationalDropout if self.stateful else nn.Dropout
-        self.input_dropout = dropout_class(dropout)
-        self.output_dropout = dropout_class(dropout if self.stateful else 0.0)
+        self.input_dropout = dropout_class(network.input_dropout)
+        self.output_dropout = dropout_class(network.get_output_dropout(self.stateful))
+        self.activation_regularization = settings.recurrent.activation_regularization
+        self.temporal_regularization = settings.recurrent.temporal_regularization
 
     def _build_output(self, settings: ResolvedSettings, vocabulary_size: int, counts: Tensor | None) -> nn.Module:
         width: int = self.backbone.width  # type: ignore[assignment]
@@ -75,13 +77,34 @@ class LanguageModel(nn.Module):
 
     def forward(self, batch: TokenBatch, state: ModelState = None) -> tuple[Loss, ModelState]:
         """Returns the summed loss of the batch's targets, and the state for the batch that continues it."""
-        losses, state = self.losses(batch, state)
-        return total(losses, batch.mask), state
+        losses, penalty, state = self._compute_losses(batch, state)
+        loss = total(losses, batch.mask)
+        return loss if penalty is None else replace(loss, penalty=penalty * loss.num_targets), state
 
     def losses(self, batch: TokenBatch, state: ModelState = None) -> tuple[Tensor, ModelState]:
         """Returns the loss of each target (B, T), masked ones included, and the state."""
+        losses, _, state = self._compute_losses(batch, state)
+        return losses, state
+
+    def _compute_losses(self, batch: TokenBatch, state: ModelState) -> tuple[Tensor, Tensor | None, ModelState]:
+        """Returns the loss of each target (B, T), the penalty per target, and the state."""
         output = self.backbone(self.input_dropout(self.embedding(batch.ids)), state)
-        return self.head.losses(self.output_dropout(output.vectors), batch.targets), output.state
+        vectors = self.output_dropout(output.vectors)
+        penalty = self._compute_penalty(output.vectors, vectors) if self.training else None
+        return self.head.losses(vectors, batch.targets), penalty, output.state
+
+    def _compute_penalty(self, outputs: Tensor, dropped: Tensor) -> Tensor | None:
+        """Returns the regularisation of the outputs (B, T, D), given before and after dropout; None if there is none.
+
+        α · mean(dropped²) + β · mean((h_t − h_{t−1})²) (Merity et al. 2018, section 4.6).
+        """
+        if not (self.activation_regularization or self.temporal_regularization):
+            return None
+        penalty = self.activation_regularization * dropped.float().square().mean()
+        if outputs.shape[1] > 1:
+            change = outputs[:, 1:].float() - outputs[:, :-1].float()
+            penalty = penalty + self.temporal_regularization * change.square().mean()
+        return penalty
 
     def next(self, ids: Tensor, state: ModelState = None) -> tuple[Tensor, ModelState]:
         """Returns log-probabilities (B, V) of the token after ids (B, T), and the new state."""

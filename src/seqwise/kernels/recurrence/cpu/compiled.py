@@ -74,7 +74,7 @@ def scan(
     for direction in directions:
         weight_input, bias = (None, None) if is_projected else direction.project  # type: ignore[misc]
         projected_input = _project(cell, rows, direction, packing) if is_projected else None
-        _, weight_hidden, parameters, state, _ = direction
+        _, weight_hidden, parameters, state, *_ = direction
         tensors += DirectionTensors(weight_input, bias, projected_input, weight_hidden, parameters, state).flatten()
     inputs = None if is_projected else rows
     needs_grad = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (inputs, *tensors))

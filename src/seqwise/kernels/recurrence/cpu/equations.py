@@ -82,7 +82,7 @@ class LSTM(Equation):
             i, f, o = (sigmoid(at.load("gates", block)) for block in (0, 1, 3))
             g, c = tanh(at.load("gates", 2)), at.load("c")
             at.store(c, "previous_c")
-            c = f * c + i * g
+            c = f * c + self.limit_input_gate(i, f) * g
             at.store_blocks((i, f, g, o), "gates")
             at.store(c, "c")
             at.store(c, "cell")
@@ -92,14 +92,35 @@ class LSTM(Equation):
         for at in step.loop_over_units():
             i, f, g, o = (at.load("gates", block) for block in range(4))
             previous_c, grad_h = at.load("previous_c"), load_total_grad_h(at)
-            tanh_c = tanh(f * previous_c + i * g)
+            written = self.limit_input_gate(i, f)
+            tanh_c = tanh(f * previous_c + written * g)
             grad_c = at.load("grad_c") + grad_h * o * (1.0 - tanh_c * tanh_c)
-            at.store(grad_c * g * (i * (1.0 - i)), "grad_gates", 0)
-            at.store(grad_c * previous_c * (f * (1.0 - f)), "grad_gates", 1)
-            at.store(grad_c * i * (1.0 - g * g), "grad_gates", 2)
+            grad_i, grad_f = self.split_gradient(grad_c * g, grad_c * previous_c, i, f)
+            at.store(grad_i * (i * (1.0 - i)), "grad_gates", 0)
+            at.store(grad_f * (f * (1.0 - f)), "grad_gates", 1)
+            at.store(grad_c * written * (1.0 - g * g), "grad_gates", 2)
             at.store(grad_h * tanh_c * (o * (1.0 - o)), "grad_gates", 3)
             at.store(grad_c * f, "grad_c")
         step.multiply("grad_gates", 0, "grad_h", depth=4, overwrite=True)
+
+    def limit_input_gate(self, i: Vec, f: Vec) -> Vec:
+        """Returns the share of the candidate that is written."""
+        return i
+
+    def split_gradient(self, grad_i: Vec, grad_f: Vec, i: Vec, f: Vec) -> tuple[Vec, Vec]:
+        """Returns the gradients of i and f, given that of the written share (grad_i) and that of f in f c (grad_f)."""
+        return grad_i, grad_f
+
+
+class CappedLSTM(LSTM):
+    """c = f c + min(i, 1 − f) g, h = o tanh(c)."""
+
+    def limit_input_gate(self, i: Vec, f: Vec) -> Vec:
+        return (1.0 - f).select_less(i, 1.0 - f, i)
+
+    def split_gradient(self, grad_i: Vec, grad_f: Vec, i: Vec, f: Vec) -> tuple[Vec, Vec]:
+        limit = 1.0 - f
+        return limit.select_less(i, 0.0, grad_i), limit.select_less(i, grad_f - grad_i, grad_f)
 
 
 class GRUBase(Equation):

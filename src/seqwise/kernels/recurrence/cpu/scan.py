@@ -45,12 +45,13 @@ def build_equation(spec: CellSpec) -> Equation:
     """Returns the equation from which the loops of a cell are compiled; raises `UsageError` if there is none."""
     from seqwise.kernels.recurrence.cpu import equations, layer_norm_equations
 
-    variant = f"gru {spec.reset}" if spec.name == "gru" else spec.name
+    variant = f"gru {spec.reset}" if spec.name == "gru" else f"{'capped ' if spec.capped else ''}{spec.name}"
     table: dict[tuple[str, bool], type[Equation]] = {
         ("rnn", False): equations.RNN,
         ("rnn", True): layer_norm_equations.LayerNormRNN,
         ("lstm", False): equations.LSTM,
         ("lstm", True): layer_norm_equations.LayerNormLSTM,
+        ("capped lstm", False): equations.CappedLSTM,
         ("gru after", False): equations.GRUResetAfter,
         ("gru after", True): layer_norm_equations.LayerNormGRU,
         ("gru before", False): equations.GRUResetBefore,

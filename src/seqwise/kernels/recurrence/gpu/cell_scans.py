@@ -51,7 +51,7 @@ class RNNScan(Scan):
 
 
 class LSTMScan(Scan):
-    """The LSTM."""
+    """The LSTM, with the constant CAPPED."""
 
     forward_kernel, backward_kernel = lstm.lstm_forward, lstm.lstm_backward
     has_cell = True
@@ -72,7 +72,7 @@ class LSTMScan(Scan):
 
     def get_activations(self, tensors: ScanTensors) -> Activations:
         i, f, g, o = tensors.gates.chunk(4, dim=-1)
-        cell, hidden = tensors.select_rows(tensors.cell), tensors.select_rows(tensors.hidden)
+        cell, hidden = tensors.select_rows(tensors.cell), tensors.get_outputs()
         activations = {"input": i, "forget": f, "candidate": g, "output": o, "cell": cell, "hidden": hidden}
         if self.norm is not None:
             activations["hidden_norm.norm"] = _apply_layer_norm(

@@ -65,8 +65,11 @@ class PackedLayout:
 
     def select_outputs(self, states: Tensor) -> Tensor:
         """Returns the states after each step from a state buffer: (N, D, …), or (T, B, D, …) without lengths."""
-        outputs = states[self.batch_size : self.batch_size + self.num_rows]
-        return outputs if self.has_lengths else outputs.view(self.num_steps, self.batch_size, *outputs.shape[1:])
+        return self.split_steps(states[self.batch_size : self.batch_size + self.num_rows])
+
+    def split_steps(self, rows: Tensor) -> Tensor:
+        """Returns packed rows (N, …), as (T, B, …) without lengths."""
+        return rows if self.has_lengths else rows.view(self.num_steps, self.batch_size, *rows.shape[1:])
 
     def prepare_grad_outputs(self, grad_outputs: Tensor | None, states: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         """Returns the gradients of the outputs of `select_outputs`, with contiguous units and zeros for None, and their

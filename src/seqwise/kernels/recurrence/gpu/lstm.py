@@ -7,6 +7,10 @@ not None) i, f, g and o come from x_t + LayerNorm(W h_{t−1}), and h_t = o tanh
 W h_{t−1} is normalised over all four gates. So a forward step has three exchanges between programs: hidden values, and
 twice the statistics (`layer_norm.py`). The norm of the input is already applied to x_t.
 
+With CAPPED the cell is c_t = f c_{t−1} + min(i, 1 − f) g; the saved i is that before the limit. With `state_mask`
+(B, D, U) the recurrent product is that of h_{t−1} · mask: the state buffer has the masked values, `outputs` (N, D, U)
+the others.
+
 A program of the forward pass owns 16 units, so 64 rows of the recurrent weight. In the backward pass 64 units belong to
 four programs, which divide the product by gates (`sync.py`).
 
@@ -52,12 +56,20 @@ from seqwise.kernels.recurrence.gpu.sync import (
     multiply_by_gate,
     multiply_previous_states,
     publish,
-    publish_initial_state,
     publish_tiles,
     sigmoid,
     split_gates,
     tanh,
 )
+
+
+@triton.jit
+def load_state_mask(state_mask, offsets, mask):
+    """Returns the factors of the hidden state in the recurrent product, or 1."""
+    h_mask = 1.0
+    if state_mask is not None:
+        h_mask = load_float(state_mask + offsets, mask)
+    return h_mask
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED)
@@ -66,6 +78,7 @@ def lstm_forward(
     lengths, step_offsets, num_steps, batch_size, num_rows, reverse_bits, first_sequence,
     SAVE: tl.constexpr, config: tl.constexpr,
     gains=None, biases=None, statistics=None, statistics_ring=None, NUM_PROGRAMS: tl.constexpr = 1,
+    state_mask=None, outputs=None, CAPPED: tl.constexpr = False,
 ):  # fmt: skip
     """Writes all hidden states and the final states; with SAVE also all cells and statistics, and the gates in place of
     their projected inputs."""
@@ -93,7 +106,9 @@ def lstm_forward(
         cell_bias = load_float(biases + 4 * U + unit, unit_mask)
     offsets = sequences.index[None, :] * stride + unit
     gate_offsets = sequences.index[None, :] * (4 * stride) + unit
-    h = publish_initial_state(initial_h + direction * U, hidden, offsets, sequences.initial_row * stride, mask, config)
+    h = load_float(initial_h + direction * U + offsets, mask)
+    h_mask = load_state_mask(state_mask, direction * U + offsets, mask)
+    publish(hidden + sequences.initial_row * stride + offsets, h * h_mask, mask, config)
     c = load_float(initial_c + direction * U + offsets, mask)
     state_row = sequences.initial_row
     if SAVE:
@@ -113,7 +128,7 @@ def lstm_forward(
             product = (product - mean[None, :]) * rstd[None, :] * gain + bias
         u_i, u_f, u_g, u_o = split_gates(product, OWN_UNITS)
         i, f, g, o = sigmoid(u_i + x_i), sigmoid(u_f + x_f), tanh(u_g + x_g), sigmoid(u_o + x_o)
-        c = tl.where(active[None, :], f * c + i * g, c)
+        c = tl.where(active[None, :], f * c + limit_input_gate(i, f, CAPPED) * g, c)
         y = c
         if gains is not None:
             c_mean, c_rstd = compute_norm_statistics(
@@ -122,7 +137,9 @@ def lstm_forward(
             y = (c - c_mean[None, :]) * c_rstd[None, :] * cell_gain + cell_bias
         h = tl.where(active[None, :], o * tanh(y), h)
         state_row = batch_size + first_row
-        publish(hidden + state_row * stride + offsets, h, step_mask, config)
+        publish(hidden + state_row * stride + offsets, h * h_mask, step_mask, config)
+        if state_mask is not None:
+            store_tiles(outputs + direction * U + first_row * stride + offsets, (h,), step_mask, 1, config)
         if SAVE:
             store_tiles(gate_pointers, (i, f, g, o), step_mask, 4, config)
             store_tiles(cell + state_row * stride + offsets, (c,), step_mask, 1, config)
@@ -134,12 +151,24 @@ def lstm_forward(
 
 
 @triton.jit
-def differentiate_step(grad_h, grad_c, active, gates, previous_c, tanh_c):
+def limit_input_gate(i, f, CAPPED: tl.constexpr):
+    """Returns the share of the candidate that is written."""
+    return tl.minimum(i, 1 - f) if CAPPED else i
+
+
+@triton.jit
+def differentiate_step(grad_h, grad_c, active, gates, previous_c, tanh_c, CAPPED: tl.constexpr):
     """Returns the gradients of the four pre-activations and of the previous cell, given the gradients of h and c."""
     i, f, g, o = gates
     total_grad_c = grad_c + grad_h * o * (1 - tanh_c * tanh_c)
-    grad_i, grad_f = total_grad_c * g * i * (1 - i), total_grad_c * previous_c * f * (1 - f)
-    grad_g, grad_o = total_grad_c * i * (1 - g * g), grad_h * tanh_c * o * (1 - o)
+    grad_i_value, grad_f_value = total_grad_c * g, total_grad_c * previous_c
+    if CAPPED:
+        is_limited = i > 1 - f
+        grad_f_value = tl.where(is_limited, grad_f_value - grad_i_value, grad_f_value)
+        grad_i_value = tl.where(is_limited, 0.0, grad_i_value)
+    grad_i, grad_f = grad_i_value * i * (1 - i), grad_f_value * f * (1 - f)
+    grad_g = total_grad_c * limit_input_gate(i, f, CAPPED) * (1 - g * g)
+    grad_o = grad_h * tanh_c * o * (1 - o)
     return (grad_i, grad_f, grad_g, grad_o), tl.where(active, total_grad_c * f, grad_c)
 
 
@@ -223,7 +252,7 @@ def lstm_backward(
     lengths, step_offsets, ring, step_stride, sequence_stride, direction_stride, num_steps, batch_size, num_rows,
     reverse_bits, first_sequence, config: tl.constexpr,
     products=None, gains=None, biases=None, statistics=None, grad_norms=None, statistics_ring=None,
-    NUM_PROGRAMS: tl.constexpr = 1,
+    NUM_PROGRAMS: tl.constexpr = 1, state_mask=None, CAPPED: tl.constexpr = False,
 ):  # fmt: skip
     """Writes the gradients of the recurrent products (N, D, 4U) and of the initial states (B, D, U); with norms also of
     gains and the cell's bias, (D, groups, 6U) in grad_norms, and of the projected inputs in place of `products`."""
@@ -232,8 +261,7 @@ def lstm_backward(
     gate, block, direction = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2)
     stride = tl.num_programs(2) * U  # from one packed row to the next
     sequences = locate_sequences(lengths, num_steps, batch_size, num_rows, reverse_bits, first_sequence, config)
-    weight_hidden += direction * 4 * U * U
-    cell += direction * U
+    weight_hidden, cell = weight_hidden + direction * 4 * U * U, cell + direction * U
     gates += direction * 4 * U
     grad_products += direction * 4 * U
     unit_of_row = block * (4 * OWN_UNITS) + tl.arange(0, 4 * OWN_UNITS)
@@ -246,6 +274,7 @@ def lstm_backward(
     gate_offsets = sequences.index[None, :] * (4 * stride) + unit
     grad_h = load_optional_grad(grad_final_h, direction * U + offsets, mask, config)
     grad_c = load_optional_grad(grad_final_c, direction * U + offsets, mask, config)
+    h_mask = load_state_mask(state_mask, direction * U + offsets, mask)
     grad_outputs += locate_grad_outputs(sequences, sequence_stride, direction_stride) + unit
     if gains is not None:
         products += direction * 4 * U
@@ -275,11 +304,11 @@ def lstm_backward(
                 chunks, weight_hidden, row_offsets, row_mask, grad_products + later_first_row * (4 * stride), gate,
                 later_active, sequences, 4 * stride, ring, iteration - 1, config,
             )  # fmt: skip
-            grad_h = tl.where(later_active[None, :], product, grad_h)
+            grad_h = tl.where(later_active[None, :], product * h_mask, grad_h)
         if step >= 0:
             step_arguments = grad_h + grad_output, grad_c, active[None, :], saved_gates, previous_c
             if gains is None:
-                grads, grad_c = differentiate_step(*step_arguments, tanh_c)
+                grads, grad_c = differentiate_step(*step_arguments, tanh_c, CAPPED)
             else:
                 standardized, grad_norm, grads, grad_c = differentiate_layer_norm_step(
                     *step_arguments, c, saved_products, own_gains, cell_bias, step_statistics, statistics_ring,

@@ -38,7 +38,7 @@ def get_scan(spec: CellSpec) -> Scan:
     if spec.name == "rnn":
         return cell_scans.RNNScan(spec.layer_norm, ACTIVATION=spec.activation)
     if spec.name == "lstm":
-        return cell_scans.LSTMScan(spec.layer_norm)
+        return cell_scans.LSTMScan(spec.layer_norm, CAPPED=spec.capped)
     scan_class = cell_scans.GRUScan
     if spec.layer_norm:  # its reset gate acts after the recurrent product
         scan_class = cell_scans.LayerNormGRUScan
@@ -67,13 +67,15 @@ def is_faster_than_cudnn(spec: CellSpec, x: Tensor, units: int, directions: int)
 
 
 def prepare_inputs(x: Tensor, directions: Sequence[Direction], packing: SequencePacking) -> ScanInputs:
-    """Packs and projects x (B, T, D), and stacks the tensors of all directions."""
+    """Packs and projects x (B, T, D), and stacks the tensors of all directions, which all have a state mask or none."""
     dtype = get_scan_dtype(x)
     x = packing.pack(x) if packing.is_padded else to_time_first(x).flatten(0, 1)
     all_states = zip(*(direction.state for direction in directions))
     states = [_stack([state.to(dtype) for state in by_direction], 1) for by_direction in all_states]
     all_parameters = zip(*(direction.vector_parameters for direction in directions), strict=True)
     project = partial(_project, x, [direction.project for direction in directions], dtype)
+    masks = [direction.state_mask.to(dtype) for direction in directions if direction.state_mask is not None]
+    state_mask = _stack(masks, 1) if masks else None
     return ScanInputs(
         project(),
         _stack([direction.weight_hidden.to(dtype) for direction in directions], 0),
@@ -81,6 +83,7 @@ def prepare_inputs(x: Tensor, directions: Sequence[Direction], packing: Sequence
         [packing.sort(state) if packing.is_padded else state for state in states],
         PackedLayout.from_packing(packing, tuple(direction.reverse for direction in directions)),
         recompute_gates=project,
+        state_mask=packing.sort(state_mask) if state_mask is not None and packing.is_padded else state_mask,
     )
 
 
@@ -103,17 +106,21 @@ def run_scan(
 def verify_backward_launch(spec: CellSpec, inputs: ScanInputs) -> None:
     """Runs one step forward and backward, the first time that gradients are needed for a shape, so that a backward
     kernel that this machine cannot launch is found while another backend can still be used."""
-    projected, weight_hidden, parameters, states, layout, _ = inputs  # projected: W x + b, (N, directions, G·U)
+    projected, weight_hidden, parameters, states, layout, _, state_mask = (
+        inputs  # projected: W x + b, (N, directions, G·U)
+    )
     units, dtype, device = weight_hidden.shape[-1], projected.dtype, projected.device
     tiling = _get_tiling(spec, layout.batch_size, dtype, device, units, len(layout.reverse))
-    key = spec, units, tiling, layout.has_lengths, dtype, device, choose_precision(dtype)
+    key = spec, units, tiling, layout.has_lengths, state_mask is None, dtype, device, choose_precision(dtype)
     if key in _verified_launches or not needs_grad(projected, weight_hidden, *parameters, *states):
         return
     with torch.enable_grad():
         step = projected.new_zeros(layout.batch_size, *projected.shape[1:], requires_grad=True)
         parameters, states = ([tensor.detach() for tensor in tensors] for tensors in (parameters, states))
         # A copy, since the kernel overwrites the projected inputs by the gates.
-        step_inputs = ScanInputs(step.clone(), weight_hidden.detach(), parameters, states, layout.with_one_step())
+        step_inputs = ScanInputs(
+            step.clone(), weight_hidden.detach(), parameters, states, layout.with_one_step(), state_mask=state_mask
+        )  # fmt: skip
         outputs, *_ = get_scan(spec).run(step_inputs)
         torch.autograd.grad(outputs, step, torch.zeros_like(outputs))
     _verified_launches.add(key)

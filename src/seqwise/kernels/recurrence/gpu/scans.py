@@ -42,6 +42,7 @@ class ScanInputs(NamedTuple):
     states: Sequence[Tensor]  # (B, D, U) each, before the first step: h, and c of an LSTM
     layout: PackedLayout
     recompute_gates: Callable[[], Tensor] | None = None  # projects the inputs again, for second derivatives
+    state_mask: Tensor | None = None  # (B, D, U), factors of h in the recurrent product, of an LSTM
 
 
 class NormSizes(NamedTuple):
@@ -64,6 +65,8 @@ class ScanTensors:
     hidden: Tensor  # (B + N + B, D, U), the state buffer of h
     cell: Any  # (B + N + B, D, U), the state buffer of c; None for other cells than the LSTM
     statistics: Any  # (N, D, …), of the norms; None without norms
+    state_mask: Any = None  # as in `ScanInputs`; `hidden` then has the masked states
+    outputs: Any = None  # (N, D, U), the states after each step; None without a mask: they are in `hidden`
     grad_outputs: Tensor | None = None
     grad_final_states: Sequence[Tensor | None] = ()
     needs_grad: Sequence[bool] = ()  # for gates, weight_hidden, each vector parameter and each state
@@ -72,6 +75,10 @@ class ScanTensors:
     def previous_states(self) -> list[Tensor]:
         """For each direction, the states before each step, (N, U)."""
         return self.layout.select_previous_states(self.hidden)
+
+    def get_outputs(self) -> Tensor:
+        """Returns the states after each step, (N, D, U)."""
+        return self.select_rows(self.hidden) if self.outputs is None else self.outputs
 
     def select_rows(self, states: Tensor) -> Tensor:
         """Returns the states after each step, (N, D, U), from a state buffer."""
@@ -119,7 +126,7 @@ class Scan:
 
         The kernel writes the gates if a gradient is needed or with `should_record`; otherwise only the states.
         """
-        gates, weight_hidden, parameters, states, layout, recompute_gates = inputs
+        gates, weight_hidden, parameters, states, layout, recompute_gates, state_mask = inputs
         if self.norm is None:
             kernel_parameters = [parameter.to(gates.dtype) for parameter in parameters]
         else:  # gains and biases alternate
@@ -128,14 +135,14 @@ class Scan:
         if needs_grad(*arguments):
             tensors_out: list[ScanTensors] = []
             outputs, *final_states = _ScanFunction.apply(
-                self, layout, tensors_out, recompute_gates, len(states), *arguments
+                self, layout, tensors_out, recompute_gates, state_mask, len(states), *arguments
             )
             tensors = tensors_out[0]
         else:
             tensors, final_states = self.launch_forward(
                 inputs._replace(vector_parameters=kernel_parameters), should_record
             )
-            outputs = layout.select_outputs(tensors.hidden)
+            outputs = layout.split_steps(tensors.get_outputs())
         if not should_record:
             return outputs, tuple(final_states), {}
         tensors.gates, tensors.vector_parameters = gates.detach(), parameters
@@ -146,13 +153,14 @@ class Scan:
 
         With `should_save` it also writes what `ScanTensors` holds besides the states.
         """
-        gates, weight_hidden, parameters, states, layout, _ = inputs
+        gates, weight_hidden, parameters, states, layout, _, state_mask = inputs
         directions, _, units = weight_hidden.shape
         programs = -(-units // self.own_units)
         hidden = allocate_unwritten(layout.get_state_shape(units), gates.dtype, gates.device)
         final_states = [torch.empty_like(state) for state in states]
         cell: Any = None
         statistics: Any = None
+        outputs: Any = None
         if self.has_cell:
             cell = gates.new_empty(layout.get_state_shape(units)) if should_save else states[-1]
         arguments = {**self.constants, **self.get_extra_arguments(inputs)}
@@ -160,6 +168,9 @@ class Scan:
             shape = layout.num_rows * should_save, directions, self.norm.saved
             statistics = gates.new_empty(shape, dtype=torch.float32)
             arguments |= {"gains": parameters[0], "biases": parameters[1], "statistics": statistics}
+        if state_mask is not None:
+            outputs = gates.new_empty(layout.num_rows, directions, units)
+            arguments |= {"state_mask": state_mask, "outputs": outputs}
         for first_sequence, tiling, options in iterate_launches(gates, layout, units, self.own_units):
             if self.norm is not None:
                 num_exchanged = self.norm.exchanged_forward
@@ -170,7 +181,10 @@ class Scan:
                 SAVE=should_save and self.saves_gates, **arguments, **options,
             )  # fmt: skip
         hidden = hidden.view(gates.dtype)
-        return ScanTensors(layout, gates, weight_hidden, parameters, hidden, cell, statistics), final_states
+        tensors = ScanTensors(
+            layout, gates, weight_hidden, parameters, hidden, cell, statistics, state_mask, outputs
+        )  # fmt: skip
+        return tensors, final_states
 
     def launch_backward(self, saved: ScanTensors, *tensors: Any, **norm_tensors: Any) -> tuple[list[Tensor], Tensor]:
         """Launches the backward kernel, whose first arguments are `tensors`. Returns the gradients of the initial
@@ -184,6 +198,8 @@ class Scan:
         for first_sequence, tiling, options in iterate_launches(hidden, layout, units, self.own_units):
             blocks, groups, ring = tiling.unit_blocks, tiling.batch_groups, []
             arguments: dict[str, Any] = {**self.constants, **norm_tensors}
+            if saved.state_mask is not None:
+                arguments["state_mask"] = saved.state_mask
             if self.has_ring:
                 shape = KernelConfig.rounds, directions, groups, blocks, WEIGHT_ROWS, tiling.batch_tile
                 ring = [allocate_unwritten(shape, torch.float32, hidden.device)]
@@ -233,8 +249,9 @@ class Scan:
         raise NotImplementedError
 
     def differentiate_reference(
-        self, layout: PackedLayout, inputs: Sequence[Tensor], num_states: int, gradients: Sequence[Tensor | None]
-    ) -> Gradients:
+        self, layout: PackedLayout, inputs: Sequence[Tensor], num_states: int, gradients: Sequence[Tensor | None],
+        state_mask: Tensor | None = None,
+    ) -> Gradients:  # fmt: skip
         """Returns the gradients of `inputs` by the reference implementation: autograd can differentiate them again.
 
         `inputs` are gates, recurrent weight, vector parameters and states; `gradients` belong to outputs and final
@@ -254,6 +271,7 @@ class Scan:
                 outputs, final_states = scan_packed(
                     self.spec, gates[:, d], weight_hidden[d], [parameter[d] for parameter in parameters],
                     [state[:, d] for state in states], offsets, is_reversed,
+                    None if state_mask is None else state_mask[:, d],
                 )  # fmt: skip
                 outputs = outputs if layout.has_lengths else outputs.unflatten(0, (layout.num_steps, -1))
                 results.append([outputs, *final_states])
@@ -266,7 +284,8 @@ class Scan:
         """The cell."""
         update = "replaces" if self.constants.get("UPDATE_REPLACES") else "keeps"
         activation = self.constants.get("ACTIVATION", "tanh")
-        return CellSpec(self.cell_name, activation, self.reset, update, self.norm is not None)
+        is_capped = bool(self.constants.get("CAPPED"))
+        return CellSpec(self.cell_name, activation, self.reset, update, self.norm is not None, is_capped)
 
     def get_activations(self, tensors: ScanTensors) -> Activations:
         """Returns the activations (N, D, …) by name, from what the forward kernel saved."""
@@ -277,31 +296,34 @@ class _ScanFunction(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, scan: Scan, layout: PackedLayout, tensors_out: list[ScanTensors],
-        recompute_gates: Callable[[], Tensor] | None, num_states: int, *inputs: Tensor,
+        recompute_gates: Callable[[], Tensor] | None, state_mask: Tensor | None, num_states: int, *inputs: Tensor,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         """Runs the scan; appends its tensors to `tensors_out`, since autograd passes on the results only."""
         gates, weight_hidden, *parameters = inputs[:-num_states]
-        scan_inputs = ScanInputs(gates, weight_hidden, parameters, inputs[-num_states:], layout)
+        scan_inputs = ScanInputs(
+            gates, weight_hidden, parameters, inputs[-num_states:], layout, state_mask=state_mask
+        )  # fmt: skip
         tensors, final_states = scan.launch_forward(scan_inputs, should_save=True)
         tensors_out.append(tensors)
         saved_gates = gates if scan.saves_gates else None
-        saved = tensors.hidden, tensors.cell, tensors.statistics
+        saved = tensors.hidden, tensors.cell, tensors.statistics, state_mask
         ctx.save_for_backward(saved_gates, *saved, *inputs[1:])
         ctx.scan, ctx.layout, ctx.recompute_gates, ctx.num_states = scan, layout, recompute_gates, num_states
         ctx.set_materialize_grads(False)
-        return layout.select_outputs(tensors.hidden), *final_states
+        return layout.split_steps(tensors.get_outputs()), *final_states
 
     @staticmethod
     def backward(ctx: Any, grad_outputs: Tensor | None, *grad_final_states: Tensor | None) -> Gradients:
-        gates, hidden, cell, statistics, *inputs = ctx.saved_tensors
-        layout, no_gradients = ctx.layout, (None,) * 5  # of the arguments before the inputs
+        gates, hidden, cell, statistics, state_mask, *inputs = ctx.saved_tensors
+        layout, no_gradients = ctx.layout, (None,) * 6  # of the arguments before the inputs
         if torch.is_grad_enabled():  # inside a backward pass: create_graph=True
             inputs = [ctx.recompute_gates(), *inputs]  # the forward kernel has overwritten the gates
             gradients = grad_outputs, *grad_final_states
-            return *no_gradients, *ctx.scan.differentiate_reference(layout, inputs, ctx.num_states, gradients)
+            second = ctx.scan.differentiate_reference(layout, inputs, ctx.num_states, gradients, state_mask)
+            return *no_gradients, *second
         weight_hidden, *parameters = inputs[: -ctx.num_states]
-        forward_tensors = layout, gates, weight_hidden, parameters, hidden, cell, statistics
-        saved = ScanTensors(*forward_tensors, grad_outputs, grad_final_states, ctx.needs_input_grad[5:])
+        forward_tensors = layout, gates, weight_hidden, parameters, hidden, cell, statistics, state_mask, None
+        saved = ScanTensors(*forward_tensors, grad_outputs, grad_final_states, ctx.needs_input_grad[6:])
         return *no_gradients, *ctx.scan.backward(saved)
 
 
