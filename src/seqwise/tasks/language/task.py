@@ -94,7 +94,7 @@ def set_language_defaults(settings: ResolvedSettings, context: DefaultsContext, 
     set_default("network.dropout", dropout[level], reason)
     if is_recurrent:
         set_default("recurrent.weight_dropout", (0.0, 0.0, 0.2, 0.4)[level], reason)
-    is_adam = settings.training.optimizer == "adamw"
+    is_adam = settings.training.is_adam
     # Family → learning rate, and the width × depth at which it was found.
     rates = {"transformer": (3e-3, 512), "feedforward": (2e-3, 512), "rnn": (4e-3, 384)}
     rate = scale_learning_rate(settings, *rates.get(settings.model, (6e-3, 384)))
