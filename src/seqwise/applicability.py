@@ -41,6 +41,11 @@ USED_WITH: dict[str, tuple[Condition, ...]] = {
     "text": ({"task": tuple(task for task in BUILTIN_TASKS if task != "forecast")},),
     "data.window": ({"task": ("language", "masked"), "model": TRAINABLE},),
     "data.order": ({"task": ("language",), "model": TRAINABLE},),
+    "data.partial_shuffle": (
+        {"task": ("language",), "model": TRAINABLE, "data.order": ("streams",)},
+        # their order unless it is set
+        {"task": ("language",), "model": (*RECURRENT_FAMILIES, "feedforward"), "data.order": ("streams", None)},
+    ),
     "data.max_length": ({"task": EXAMPLE_TASKS},),
     "data.max_tokens": ({"task": (*EXAMPLE_TASKS, "forecast")},),
     "data.on_empty": ({"task": EXAMPLE_TASKS},),

@@ -108,6 +108,8 @@ class DataSettings(Section):
     """Tokens per training window (truncated backpropagation through time); full: no truncation."""
     order: Literal["streams", "windows"] | None = None
     """streams: windows in order, the state passed on (recurrent models). windows: shuffled (Transformers)."""
+    partial_shuffle: bool = False
+    """language, streams: each epoch, each stream begins at a random token of its own and wraps around."""
     max_length: int | None = Field(None, ge=1)
     """Maximum tokens of one example; longer ones are truncated and counted."""
     max_tokens: int | None = Field(None, ge=1)

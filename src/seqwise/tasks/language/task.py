@@ -15,7 +15,7 @@ import torch
 
 from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.config import MAX_NEW_TOKENS
-from seqwise.data.corpus.batching import StreamLoader, WindowLoader
+from seqwise.data.corpus.batching import RotatedStreamLoader, StreamLoader, WindowLoader
 from seqwise.data.corpus.store import TokenStore
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
@@ -148,7 +148,9 @@ class Language(CorpusTask):
 
     def batches(self, settings: ResolvedSettings, rank: int = 0, world_size: int = 1) -> StreamLoader | WindowLoader:
         """Returns contiguous streams or shuffled windows, depending on `data.order`."""
-        loader_class = StreamLoader if settings.data.order == "streams" else WindowLoader
+        loader_class: type[StreamLoader | WindowLoader] = WindowLoader
+        if settings.data.order == "streams":
+            loader_class = RotatedStreamLoader if settings.data.partial_shuffle else StreamLoader
         batch_size, window = settings.training.batch_size, settings.data.window
         return loader_class(self.stores["train"], batch_size, window, settings.seed, rank, world_size)
 
