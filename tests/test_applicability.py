@@ -32,7 +32,7 @@ def test_every_setting_has_an_effect_with_some_task_and_model():
     """No condition excludes another: otherwise a setting could never be used."""
     choices = {
         "network": {"output": "sampled"}, "recurrent": {"cell": "rnn", "bidirectional": True},
-        "caption": {"encoder": "patches"},
+        "caption": {"encoder": "patches"}, "training": {"schedule": "one-cycle"},
     }  # fmt: skip
     pairs = [(task, model) for task in TASKS for model in FAMILIES]
     settings = [parse_settings({"task": task, "model": model, **choices}) for task, model in pairs]
@@ -57,6 +57,15 @@ def test_every_setting_has_an_effect_with_some_task_and_model():
         ({"masked": {"rate": 0.2}, "target": "de"}, []),  # the task is not known yet
         ({"init": "runs/a", "transformer": {"heads": 7}}, []),  # the model is that of the other run
         ({"training": {"clip": "none", "clip_threshold": 2.0}}, ["training.clip_threshold"]),
+        ({"training": {"optimizer": "sgd", "beta1": 0.5, "epsilon": 1e-6}}, ["training.beta1", "training.epsilon"]),
+        ({"training": {"optimizer": "adam", "beta1": 0.0, "ema": 0.9}}, []),
+        ({"training": {"peak_beta1": 0.7}}, ["training.peak_beta1"]),
+        ({"task": "language", "model": "gru", "data": {"partial_shuffle": True}}, []),
+        ({"task": "language", "model": "transformer", "data": {"partial_shuffle": True}}, ["data.partial_shuffle"]),
+        ({"task": "language", "model": "transformer", "data": {"partial_shuffle": True, "order": "streams"}}, []),
+        ({"task": "masked", "model": "gru", "data": {"partial_shuffle": True}}, ["data.partial_shuffle"]),
+        ({"training": {"peak_beta1": 0.7, "schedule": "one-cycle-flat"}}, []),
+        ({"training": {"peak_beta1": 0.7, "schedule": "one-cycle", "optimizer": "sgd"}}, ["training.peak_beta1"]),
     ],
 )
 def test_settings_without_an_effect_are_found(values, unused):

@@ -23,6 +23,7 @@ Condition = Mapping[str, tuple[Any, ...]]  # settings, each with the values that
 TRAINABLE = tuple(family.name for family in MODEL_FAMILIES.values() if family.has_gradients)
 NOT_TRANSFORMER = tuple(name for name in TRAINABLE if name != "transformer")
 EXAMPLE_TASKS = ("classify", "tag", "translate", "caption")  # whose data is separate examples of text
+ADAM = ("adamw", "adam")
 WORD_TASKS = ("language", "masked", "translate", "caption")  # that predict words
 
 MAX_LISTED = 4  # tasks or models in a message
@@ -40,6 +41,11 @@ USED_WITH: dict[str, tuple[Condition, ...]] = {
     "text": ({"task": tuple(task for task in BUILTIN_TASKS if task != "forecast")},),
     "data.window": ({"task": ("language", "masked"), "model": TRAINABLE},),
     "data.order": ({"task": ("language",), "model": TRAINABLE},),
+    "data.partial_shuffle": (
+        {"task": ("language",), "model": TRAINABLE, "data.order": ("streams",)},
+        # their order unless it is set
+        {"task": ("language",), "model": (*RECURRENT_FAMILIES, "feedforward"), "data.order": ("streams", None)},
+    ),
     "data.max_length": ({"task": EXAMPLE_TASKS},),
     "data.max_tokens": ({"task": (*EXAMPLE_TASKS, "forecast")},),
     "data.on_empty": ({"task": EXAMPLE_TASKS},),
@@ -78,7 +84,9 @@ USED_WITH: dict[str, tuple[Condition, ...]] = {
     ),
     "training": ({"model": TRAINABLE},),
     "training.clip_threshold": ({"training.clip": ("norm", "value")},),
-    "training.ema": ({"training.optimizer": ("adamw", "sgd")},),
+    **dict.fromkeys(("training.beta1", "training.beta2", "training.epsilon"), ({"training.optimizer": ADAM},)),
+    "training.peak_beta1": ({"training.optimizer": ADAM, "training.schedule": ("one-cycle", "one-cycle-flat")},),
+    "training.ema": ({"training.optimizer": ("adamw", "adam", "sgd")},),
 }
 
 

@@ -108,6 +108,8 @@ class DataSettings(Section):
     """Tokens per training window (truncated backpropagation through time); full: no truncation."""
     order: Literal["streams", "windows"] | None = None
     """streams: windows in order, the state passed on (recurrent models). windows: shuffled (Transformers)."""
+    partial_shuffle: bool = False
+    """language, streams: each epoch, each stream begins at a random token of its own and wraps around."""
     max_length: int | None = Field(None, ge=1)
     """Maximum tokens of one example; longer ones are truncated and counted."""
     max_tokens: int | None = Field(None, ge=1)
@@ -336,17 +338,26 @@ class TrainingSettings(Section):
     """Optimisation."""
 
     new_names = {"batch": "batch_size", "clip_at": "clip_threshold"}
+    optional = ("peak_beta1",)
 
-    optimizer: Literal["adamw", "sgd", "asgd"] = "adamw"
+    optimizer: Literal["adamw", "adam", "sgd", "asgd"] = "adamw"
     """asgd: SGD whose weights are averaged once validation stops improving."""
     learning_rate: float | None = Field(None, gt=0)
     """Peak learning rate."""
+    beta1: float = Field(0.9, ge=0, lt=1)
+    """adam, adamw: decay of the mean of the gradients; 0 leaves the mean out, as RMSProp does."""
+    peak_beta1: float | None = Field(None, ge=0, lt=1)
+    """one-cycle, one-cycle-flat: beta1 at the peak learning rate; it moves there from beta1 and back again."""
+    beta2: float = Field(0.99, ge=0, lt=1)
+    """adam, adamw: decay of the mean of the squared gradients."""
+    epsilon: float = Field(1e-8, gt=0)
+    """adam, adamw: added to the denominator of the update."""
     weight_decay: float | None = Field(None, ge=0)
-    """Decay of matrices (not of biases and norms)."""
-    schedule: Literal["cosine", "one-cycle", "plateau", "constant"] = "cosine"
+    """Decay of matrices (not of biases and norms). adamw shrinks them directly; the others add an L2 gradient."""
+    schedule: Literal["cosine", "one-cycle", "one-cycle-flat", "plateau", "constant"] = "cosine"
     """Learning rate over the budget; plateau divides it by four when validation stops improving."""
     warmup: float = Field(0.05, ge=0, lt=1)
-    """Share of the budget over which the learning rate rises; one-cycle has its own warm-up."""
+    """Share of the budget over which the learning rate rises; the one-cycle schedules have their own warm-up."""
     clip: Literal["norm", "value", "none"] = "norm"
     """Clip gradients by their norm, by value, or not."""
     clip_threshold: float = Field(1.0, gt=0)

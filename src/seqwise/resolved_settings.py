@@ -125,6 +125,7 @@ class ResolvedForecastSettings(ResolvedSection, config.ForecastSettings):
 
 class ResolvedTrainingSettings(ResolvedSection, config.TrainingSettings):
     learning_rate: float = 1e-3
+    peak_beta1: float = Field(-1.0, lt=1)  # replaced by beta1
     weight_decay: float = 0.0
     ema: float = 0.0
     batch_size: int = 1
@@ -132,6 +133,17 @@ class ResolvedTrainingSettings(ResolvedSection, config.TrainingSettings):
     validate_every: int = 0  # 0: at equal shares of the budget
     save_every: int = 0  # 0: at each validation, and at least every two minutes
     precision: Literal["float32", "bfloat16"] = "float32"
+
+    @property
+    def is_adam(self) -> bool:
+        """Returns whether the optimiser scales updates by their past squares, so that its learning rates are small."""
+        return self.optimizer in ("adam", "adamw")
+
+    @model_validator(mode="after")
+    def _derive_peak_beta1(self) -> Self:
+        if "peak_beta1" not in self.model_fields_set:
+            self.__dict__["peak_beta1"] = self.beta1
+        return self
 
 
 class ResolvedSettings(ResolvedSection, config.Settings):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from seqwise.data.batch import TokenBatch
 from seqwise.data.corpus.batching import (
     BlockEvaluationLoader,
+    RotatedStreamLoader,
     StreamEvaluationLoader,
     StreamLoader,
     WindowEvaluationLoader,
@@ -86,12 +87,72 @@ def test_each_row_is_one_contiguous_stream(
     assert all(batch.ids.shape[1] == streams.window for batch in batches[:-1])
 
 
+def test_rotated_streams_equal_hand_written_batches(
+    counting_store: BuildStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20 tokens, 2 streams of 9 targets, windows of 4; the first stream is rotated by 6, the second by 1."""
+    monkeypatch.setattr("seqwise.data.corpus.batching.hash_integers", lambda seed, epoch, stream: 9 + (6, 1)[stream])
+    streams = RotatedStreamLoader(counting_store(20), batch_size=2, window=4, seed=0)
+    batches = list(streams.epoch(3))
+    assert [batch.ids.tolist() for batch in batches] == [
+        [[6, 7, 8, 0], [10, 11, 12, 13]],
+        [[1, 2, 3, 4], [14, 15, 16, 17]],
+        [[5], [9]],
+    ]
+    assert [batch.targets.tolist() for batch in batches] == [
+        [[7, 8, 9, 1], [11, 12, 13, 14]],
+        [[2, 3, 4, 5], [15, 16, 17, 18]],
+        [[6], [10]],
+    ]
+    assert [batch.positions.tolist() for batch in batches] == [[6, 10], [1, 14], [5, 9]]  # type: ignore[union-attr]
+    assert [batch.resets_state for batch in batches] == [True, False, False]
+
+
+@quick_settings
+@given(
+    count=st.integers(2, 300),
+    rows=st.integers(1, 8),
+    window=st.integers(1, 40) | st.just("full"),
+    epoch=st.integers(0, 5),
+)
+def test_rotated_streams_have_each_target_once_but_for_the_last_few(
+    counting_store: BuildStore, count: int, rows: int, window: int, epoch: int
+) -> None:
+    store = counting_store(count)
+    if count - 1 < max(rows, 1 if window == "full" else window):
+        with pytest.raises(DataError):
+            RotatedStreamLoader(store, rows, window, seed=1)
+        return
+    batches = list(RotatedStreamLoader(store, rows, window, seed=1).epoch(epoch))
+    assert all(torch.equal(batch.targets, batch.ids + 1) for batch in batches)
+    positions = list_target_positions(batches)
+    assert sorted(positions) == list(range(1, len(positions) + 1))
+    assert count - 1 - len(positions) < rows
+
+
+def test_each_stream_is_rotated_by_its_own_offset_in_each_epoch(counting_store: BuildStore) -> None:
+    streams = RotatedStreamLoader(counting_store(4001), 4, 50, seed=0)
+    offsets = torch.stack([next(streams.epoch(epoch)).ids[:, 0] - 1000 * torch.arange(4) for epoch in range(50)])
+    assert len(offsets.unique()) > 150
+    assert abs(float(offsets.double().mean()) - 500) < 80  # 500 ± 20 if they are uniform
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_rotation_does_not_depend_on_the_number_of_processes(counting_store: BuildStore, world_size: int) -> None:
+    store = counting_store(700)
+    of_one_process = list(RotatedStreamLoader(store, 7, 20, seed=5).epoch(2))
+    parts = [list(RotatedStreamLoader(store, 7, 20, 5, rank, world_size).epoch(2)) for rank in range(world_size)]
+    for batch, *shares in zip(of_one_process, *parts, strict=True):
+        assert torch.equal(torch.cat([share.ids for share in shares]), batch.ids)
+        assert torch.equal(torch.cat([share.targets for share in shares]), batch.targets)
+
+
 def test_window_full_reads_the_whole_stream(counting_store: BuildStore) -> None:
     batches = list(StreamLoader(counting_store(31), batch_size=3, window="full", seed=0).epoch(4))
     assert [tuple(batch.ids.shape) for batch in batches] == [(3, 10)]
 
 
-@pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader])
+@pytest.mark.parametrize("loader_class", [StreamLoader, RotatedStreamLoader, WindowLoader])
 def test_epochs_differ_and_are_reproducible(loader_class: type, counting_store: BuildStore) -> None:
     batches = loader_class(counting_store(1000), 4, 16, seed=3)
     same_seed = loader_class(counting_store(1000), 4, 16, seed=3)
@@ -104,7 +165,7 @@ def test_epochs_differ_and_are_reproducible(loader_class: type, counting_store: 
     assert len(first_tokens) > 7
 
 
-@pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader])
+@pytest.mark.parametrize("loader_class", [StreamLoader, RotatedStreamLoader, WindowLoader])
 @pytest.mark.parametrize("start", [0, 1, 5, 70, 1000])
 def test_resuming_at_a_batch_equals_skipping_the_earlier_ones(
     loader_class: type, start: int, counting_store: BuildStore
@@ -174,7 +235,7 @@ def test_windows_are_shuffled(counting_store: BuildStore) -> None:
     assert abs(np.corrcoef(np.arange(len(starts)), starts)[0, 1]) < 0.1
 
 
-@pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader])
+@pytest.mark.parametrize("loader_class", [StreamLoader, RotatedStreamLoader, WindowLoader])
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_any_number_of_processes_shares_the_batches_of_one(
     counting_store: BuildStore, loader_class: type, world_size: int

@@ -72,6 +72,20 @@ def test_sgd_has_its_own_learning_rate():
     assert resolve(parse_settings({"training": {"optimizer": "sgd"}}), PTB)[0].training.learning_rate == 10
 
 
+def test_adam_has_the_learning_rate_of_adamw_and_little_weight_decay():
+    adam, adamw = (resolve(parse_settings({"training": {"optimizer": name}}), PTB)[0] for name in ("adam", "adamw"))
+    assert adam.training.learning_rate == adamw.training.learning_rate
+    assert (adam.training.weight_decay, adamw.training.weight_decay) == (1e-6, 0.01)
+
+
+def test_beta1_at_the_peak_is_beta1_unless_set_and_is_then_saved_as_null():
+    settings = resolve(parse_settings({"training": {"beta1": 0.5}}), PTB)[0]
+    assert settings.training.peak_beta1 == 0.5
+    assert settings.model_dump()["training"]["peak_beta1"] is None
+    settings = resolve(parse_settings({"training": {"beta1": 0.5, "peak_beta1": 0.25}}), PTB)[0]
+    assert settings.model_dump()["training"]["peak_beta1"] == 0.25
+
+
 @pytest.mark.parametrize(("processes", "batch_size"), [(1, 16), (3, 18), (16, 16), (20, 20)])
 def test_the_batch_size_is_divisible_by_the_number_of_processes(processes, batch_size):
     context = replace(PTB, processes=processes)

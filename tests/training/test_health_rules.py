@@ -124,14 +124,14 @@ def test_a_low_rate_is_not_reported_during_the_warm_up():
 
 
 def test_gradients_of_zero_are_not_taken_for_a_low_rate():
-    properties = replace(PROPERTIES, optimizer="sgd")
+    properties = replace(PROPERTIES, is_adam=False)
     curve = make_curve([6.0] * 50, norms=0.0, rates=0.003)
     assert find_low_rate(curve, properties) is None
     assert find_vanished_gradients(curve, properties) is not None
 
 
 def test_the_movement_of_sgd_is_bounded_by_clipped_gradients():
-    properties = replace(PROPERTIES, optimizer="sgd", clip_threshold=2.0)
+    properties = replace(PROPERTIES, is_adam=False, clip_threshold=2.0)
     assert estimate_movement(make_curve([6.0] * 10, norms=5.0, rates=0.1), properties) == pytest.approx(
         100 * 0.1 * 2 / 10
     )

@@ -123,6 +123,9 @@ def test_one_sgd_update_is_the_gradient_times_the_rate():
         {"optimizer": "asgd"},
         {"schedule": "plateau", "validate_every": 2},
         {"accumulate": 3},
+        {"optimizer": "adam", "beta1": 0.0, "beta2": 0.999},
+        {"optimizer": "adam", "schedule": "one-cycle-flat", "beta1": 0.8, "peak_beta1": 0.7},
+        {"schedule": "one-cycle", "peak_beta1": 0.85},
     ],
     ids=str,
 )
@@ -234,6 +237,20 @@ def test_a_parameter_without_a_gradient_is_updated_as_with_zeros():
         reference.grad = torch.full((3,), float(step.number % 2) / 48)
         adam.step()
         torch.testing.assert_close(trainer.model.extra, reference)
+
+
+def test_beta1_moves_opposite_to_the_learning_rate():
+    """12 updates: one to the peak, up to half of the budget at the peak, five down, one to zero."""
+    trainer = make_trainer(schedule="one-cycle-flat", optimizer="adam", beta1=0.8, peak_beta1=0.7)
+    betas = []
+    for step in trainer.steps():
+        (beta1, beta2), *others = {group["betas"] for group in trainer.optimizer.param_groups}
+        assert not others
+        assert beta2 == 0.99
+        betas.append((step.learning_rate, beta1))
+    rates = [0.1, 1, 1, 1, 1, 1, 1, 0.82, 0.64, 0.46, 0.28, 0.1]
+    expected_betas = [0.8, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.72, 0.74, 0.76, 0.78, 0.8]
+    torch.testing.assert_close(torch.tensor(betas), torch.tensor([rates, expected_betas]).T * torch.tensor([0.01, 1]))
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,8 @@ def resolve(settings: Settings, context: DefaultsContext) -> tuple[ResolvedSetti
     set_default("budget", DEFAULT_BUDGET, "the default budget")
     if context.vector_width:
         set_default("network.embedding", context.vector_width, "the width of the word vectors")
+    if resolved.training.optimizer == "adam":
+        set_default("training.weight_decay", 1e-6, "adam divides this L2 gradient by the size of all gradients")
     find_task(resolved.task).set_defaults(resolved, context, set_default)
     set_default("training.ema", 0.0, "this task does not gain from averaged weights here")
     if not resolved.training.validate_every:
@@ -129,7 +131,7 @@ def describe_epochs(epochs: float) -> str:
 
 def describe_rate(settings: ResolvedSettings) -> str:
     """Returns why the learning rate is so large."""
-    if settings.training.optimizer != "adamw":
+    if not settings.training.is_adam:
         return f"for {settings.training.optimizer}"
     return f"found for {settings.model}, at width {settings.network.width} and depth {settings.network.depth}"
 

@@ -83,7 +83,7 @@ def collect_properties(settings: ResolvedSettings, task: Task | None, model: nn.
     return RunProperties(
         settings.task,
         training.learning_rate,
-        training.optimizer,
+        training.is_adam,
         training.clip,
         training.clip_threshold,
         None if task is None else task.target_entropy(settings),

@@ -61,7 +61,7 @@ class RunProperties:
 
     task: str
     learning_rate: float  # the peak
-    optimizer: str = "adamw"
+    is_adam: bool = True  # the optimiser is adam or adamw
     clip: str = "norm"
     clip_threshold: float = 1.0
     entropy: float | None = None  # of the frequencies of the targets, nats: the loss of a model that ignores its input
@@ -157,7 +157,7 @@ def find_low_rate(curve: Curve, properties: RunProperties) -> Diagnosis | None:
     if first - last >= MIN_IMPROVEMENT * abs(first):
         return None
     rate = properties.learning_rate / share
-    rate = min(3e-3, rate) if properties.optimizer == "adamw" else rate
+    rate = min(3e-3, rate) if properties.is_adam else rate
     return Diagnosis(
         "low learning rate",
         "problem",
@@ -173,7 +173,7 @@ def estimate_movement(curve: Curve, properties: RunProperties) -> float | None:
     """Returns an upper bound of the distance that the weights have moved, relative to their size; None if unknown."""
     if not properties.weight_scale or not properties.weight_norm:
         return None
-    if properties.optimizer == "adamw":
+    if properties.is_adam:
         return float(curve.rates.sum() * curve.updates_per_row / properties.weight_scale)
     norms = np.minimum(curve.norms, properties.clip_threshold) if properties.clip == "norm" else curve.norms
     return float((curve.rates * norms).sum() * curve.updates_per_row / properties.weight_norm)

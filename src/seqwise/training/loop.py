@@ -152,9 +152,7 @@ class Trainer:
     def apply_update(self, update: Update) -> None:
         """Steps the optimiser, unless the loss or the norm of the gradients is not finite."""
         update.trainer_state = replace(self.state)
-        update.learning_rate = self.settings.learning_rate * self.schedule.compute_factor(self._get_progress())
-        for group in self.optimizer.param_groups:
-            group["lr"] = update.learning_rate
+        update.learning_rate = self._set_learning_rate(self._get_progress())
         if not self.checks_on_device:
             self._require_finite(update)
         skip_condition = update.is_not_finite if self.checks_on_device else None
@@ -164,6 +162,17 @@ class Trainer:
         self.state.step_in_epoch += 1
         self.state.tokens += int(update.share.num_tokens)
         self.model_state = update.next_model_state
+
+    def _set_learning_rate(self, progress: float) -> float:
+        """Sets learning rate and β₁ of the next update; returns the rate."""
+        settings = self.settings
+        learning_rate = settings.learning_rate * self.schedule.compute_factor(progress)
+        beta1 = settings.beta1 + (settings.peak_beta1 - settings.beta1) * self.schedule.compute_peak_share(progress)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+            if settings.is_adam:
+                group["betas"] = (beta1, settings.beta2)
+        return learning_rate
 
     def finish_step(self, update: Update) -> Step:
         """Waits for the loss of an update; updates the average of the weights, if the settings ask for one."""

@@ -19,9 +19,9 @@ from seqwise.resolved_settings import ResolvedTrainingSettings
 
 
 def build_optimizer(model: nn.Module, settings: ResolvedTrainingSettings) -> torch.optim.Optimizer:
-    """Returns AdamW or SGD. Weight decay applies to matrices, not to biases, norms and embeddings with frozen rows.
+    """Returns the optimiser. Weight decay applies to matrices, not to biases, norms and embeddings with frozen rows.
 
-    The gradient of a frozen row is zero, so without weight decay neither optimiser changes it.
+    The gradient of a frozen row is zero, so without weight decay no optimiser changes it.
     """
     embeddings = [module for module in model.modules() if isinstance(module, Embedding)]
     frozen_ids = {id(layer.weight) for layer in embeddings if layer.frozen is not None}
@@ -30,8 +30,10 @@ def build_optimizer(model: nn.Module, settings: ResolvedTrainingSettings) -> tor
     without_decay = [p for p in trainable if p.dim() < 2 or id(p) in frozen_ids]
     decays = [(with_decay, settings.weight_decay), (without_decay, 0.0)]
     groups = [{"params": parameters, "weight_decay": decay} for parameters, decay in decays if parameters]
-    if settings.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.99), eps=1e-8, fused=True)
+    if settings.is_adam:
+        optimizer_class = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
+        betas = (settings.beta1, settings.beta2)
+        return optimizer_class(groups, lr=settings.learning_rate, betas=betas, eps=settings.epsilon, fused=True)
     return torch.optim.SGD(groups, lr=settings.learning_rate)
 
 
@@ -156,6 +158,10 @@ class ConstantSchedule:
         """Returns the learning rate divided by the peak rate; `progress` is the spent fraction of the budget."""
         return min(1.0, (progress + 1e-3) / self.warmup) if self.warmup else 1.0
 
+    def compute_peak_share(self, progress: float) -> float:
+        """Returns where β₁ is between its usual value (0) and that at the peak rate (1)."""
+        return 0.0
+
     def record_validation(self, objective: float) -> None:
         """Adapts the schedule to the objective of a validation (`get_objective`)."""
 
@@ -181,9 +187,38 @@ class OneCycleSchedule(ConstantSchedule):
     rising_share, initial_factor, final_factor = 0.3, 1 / 25, 1e-4
 
     def compute_factor(self, progress: float) -> float:
+        return self._interpolate(self.initial_factor, self.final_factor, progress)
+
+    def compute_peak_share(self, progress: float) -> float:
+        return self._interpolate(0.0, 0.0, progress)
+
+    def _interpolate(self, initial: float, final: float, progress: float) -> float:
+        """Returns a value that rises from `initial` to 1 and falls to `final`."""
         if progress < self.rising_share:
-            return interpolate_cosine(self.initial_factor, 1.0, progress / self.rising_share)
-        return interpolate_cosine(1.0, self.final_factor, (progress - self.rising_share) / (1 - self.rising_share))
+            return interpolate_cosine(initial, 1.0, progress / self.rising_share)
+        return interpolate_cosine(1.0, final, (progress - self.rising_share) / (1 - self.rising_share))
+
+
+class OneCycleFlatSchedule(ConstantSchedule):
+    """Up from a tenth of the peak rate, flat, down to a tenth, then half a cosine to zero.
+
+    The phases are a twelfth, five twelfths, five twelfths and a twelfth of the budget: 7.5, 37.5, 37.5 and 7.5 of the
+    90 epochs in which Gugger & Howard (2018, "AdamW and super-convergence is now the fastest way to train neural nets")
+    train a language model. β₁ leaves its usual value in the first phase and is back at the end of the third.
+    """
+
+    rising_end, flat_end, falling_end = 1 / 12, 6 / 12, 11 / 12
+    low_factor = 0.1
+
+    def compute_factor(self, progress: float) -> float:
+        if progress > self.falling_end:
+            fraction = (progress - self.falling_end) / (1 - self.falling_end)
+            return interpolate_cosine(self.low_factor, 0.0, min(1.0, fraction))
+        return self.low_factor + (1 - self.low_factor) * self.compute_peak_share(progress)
+
+    def compute_peak_share(self, progress: float) -> float:
+        falling = (self.falling_end - progress) / (self.falling_end - self.flat_end)
+        return max(0.0, min(1.0, progress / self.rising_end, falling))
 
 
 class PlateauSchedule(ConstantSchedule):
@@ -214,6 +249,7 @@ SCHEDULES = {
     "constant": ConstantSchedule,
     "cosine": CosineSchedule,
     "one-cycle": OneCycleSchedule,
+    "one-cycle-flat": OneCycleFlatSchedule,
     "plateau": PlateauSchedule,
 }
 

@@ -42,12 +42,14 @@ class StreamLoader:
         shard = shard_batch(batch_size, rank, world_size)
         num_targets = len(store) - 1
         require_targets(store, max(batch_size, 1 if window == "full" else window), batch_size, window)
-        # The offsets between epochs cost a short text at most a twentieth of its tokens.
-        max_offsets = min(1 + num_targets // 20, num_targets - batch_size + 1)
-        self.num_offsets = 1 if window == "full" else min(window, max_offsets)
+        self.num_offsets = 1 if window == "full" else self._choose_num_offsets(num_targets, window)
         self.length = (num_targets - (self.num_offsets - 1)) // batch_size  # targets per stream
         self.window = self.length if window == "full" else min(window, self.length)
         self.starts = self.length * np.arange(shard.start, shard.stop, dtype=np.int64)  # of the streams of this rank
+
+    def _choose_num_offsets(self, num_targets: int, window: int) -> int:
+        """Returns at how many tokens an epoch may begin, which cost a short text at most a twentieth of its tokens."""
+        return min(window, 1 + num_targets // 20, num_targets - self.batch_size + 1)
 
     @property
     def steps(self) -> int:
@@ -63,6 +65,41 @@ class StreamLoader:
 
     def _read(self, starts: np.ndarray, length: int, resets_state: bool) -> TokenBatch:
         return read_token_batch(self.store, starts, length, resets_state)
+
+
+class RotatedStreamLoader(StreamLoader):
+    """Streams that begin at a random token of their own in each epoch, and wrap around from their end to their start.
+
+    So a window is cut elsewhere in each epoch, and the streams meet in other combinations, while batches keep their
+    shapes (Press 2019, "Partially shuffling the training data to improve language models"). Each target keeps the token
+    before it as its input; where a stream wraps around, the text jumps and the state is passed on. A stream always has
+    the same text: an epoch leaves out fewer than batch_size tokens, those at the end of the text.
+    """
+
+    def _choose_num_offsets(self, num_targets: int, window: int) -> int:
+        return 1  # rotation already moves the windows
+
+    def epoch(self, index: int = 0, start: int = 0) -> Iterator[TokenBatch]:
+        """Yields the batches of an epoch from batch `start` on."""
+        streams = (self.starts // self.length).tolist()  # numbers in the whole batch, whatever the rank
+        rotations = np.array([hash_integers(self.seed, index, stream) % self.length for stream in streams])
+        for step in range(start, self.steps):
+            length = min(self.window, self.length - step * self.window)
+            yield self._read_rotated((rotations + step * self.window) % self.length, length, step == 0)
+
+    def _read_rotated(self, offsets: np.ndarray, length: int, resets_state: bool) -> TokenBatch:
+        """Returns `length` targets of each stream from its token `offsets` on."""
+        wraps = offsets + length > self.length
+        batch = self._read(self.starts + np.where(wraps, 0, offsets), length, resets_state)
+        if not wraps.any():
+            return batch
+        ids, targets = batch.ids.clone(), batch.targets.clone()
+        for row in np.flatnonzero(wraps).tolist():  # its beginning was read above, and follows its end
+            count = self.length - int(offsets[row])
+            end = torch.from_numpy(self.store.read_sequences(self.starts[row : row + 1] + offsets[row], count + 1))
+            ids[row] = torch.cat((end[0, :-1], batch.ids[row, : length - count]))
+            targets[row] = torch.cat((end[0, 1:], batch.targets[row, : length - count]))
+        return replace(batch, ids=ids, targets=targets, positions=torch.from_numpy(self.starts + offsets))
 
 
 class WindowLoader:

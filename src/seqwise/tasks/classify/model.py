@@ -165,7 +165,7 @@ def _set_optimisation_defaults(
     Pretrained vectors need smaller ones: SST-2, LSTM, four epochs, validation accuracy 84.5 % with a rate of 0.003,
     82.2 % with 0.01.
     """
-    is_adam = settings.training.optimizer == "adamw"
+    is_adam = settings.training.is_adam
     has_pretrained_vectors = context.vector_width and not settings.network.freeze_embedding
     rate = 1e-2 if is_small and not has_pretrained_vectors else 3e-3
     if settings.model == "transformer":

@@ -15,7 +15,7 @@ import torch
 
 from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.config import MAX_NEW_TOKENS
-from seqwise.data.corpus.batching import StreamLoader, WindowLoader
+from seqwise.data.corpus.batching import RotatedStreamLoader, StreamLoader, WindowLoader
 from seqwise.data.corpus.store import TokenStore
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
@@ -94,7 +94,7 @@ def set_language_defaults(settings: ResolvedSettings, context: DefaultsContext, 
     set_default("network.dropout", dropout[level], reason)
     if is_recurrent:
         set_default("recurrent.weight_dropout", (0.0, 0.0, 0.2, 0.4)[level], reason)
-    is_adam = settings.training.optimizer == "adamw"
+    is_adam = settings.training.is_adam
     # Family → learning rate, and the width × depth at which it was found.
     rates = {"transformer": (3e-3, 512), "feedforward": (2e-3, 512), "rnn": (4e-3, 384)}
     rate = scale_learning_rate(settings, *rates.get(settings.model, (6e-3, 384)))
@@ -148,7 +148,9 @@ class Language(CorpusTask):
 
     def batches(self, settings: ResolvedSettings, rank: int = 0, world_size: int = 1) -> StreamLoader | WindowLoader:
         """Returns contiguous streams or shuffled windows, depending on `data.order`."""
-        loader_class = StreamLoader if settings.data.order == "streams" else WindowLoader
+        loader_class: type[StreamLoader | WindowLoader] = WindowLoader
+        if settings.data.order == "streams":
+            loader_class = RotatedStreamLoader if settings.data.partial_shuffle else StreamLoader
         batch_size, window = settings.training.batch_size, settings.data.window
         return loader_class(self.stores["train"], batch_size, window, settings.seed, rank, world_size)
 

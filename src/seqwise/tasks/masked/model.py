@@ -229,7 +229,7 @@ def set_masked_defaults(settings: ResolvedSettings, context: DefaultsContext, se
     set_default("network.dropout", dropout[level], reason)
     if is_recurrent:
         set_default("recurrent.weight_dropout", (0.0, 0.0, 0.1, 0.2)[level], reason)
-    is_adam = settings.training.optimizer == "adamw"
+    is_adam = settings.training.is_adam
     rate = {"transformer": 2e-3, "feedforward": 2e-3, "rnn": 3e-3}.get(settings.model, 5e-3)
     rate = scale_learning_rate(settings, rate, 512) if is_adam else 10.0
     set_default("training.learning_rate", rate, describe_rate(settings))

@@ -274,7 +274,7 @@ def set_tag_defaults(settings: ResolvedSettings, context: DefaultsContext, set_d
     set_default("network.dropout", dropout, describe_epochs(epochs))
     if settings.model in RECURRENT_FAMILIES:
         set_default("recurrent.weight_dropout", 0.0, "the dropout of the layers is enough")
-    is_adam = settings.training.optimizer == "adamw"
+    is_adam = settings.training.is_adam
     # CoNLL-2003, six minutes of a GPU, validation F1: 0.005 → 91.1, 0.007 → 90.2.
     rate = (1e-3 if settings.model == "transformer" else 5e-3) if is_adam else 0.1
     reason = f"for {settings.model} with {settings.training.optimizer}"

@@ -62,7 +62,7 @@ def set_translate_defaults(settings: ResolvedSettings, context: DefaultsContext,
     set_default("network.dropout", 0.1 if has_characters else dropout, reason)
     reason = characters if has_characters else "a translation is one of several that are right"
     set_default("translate.label_smoothing", 0.0 if has_characters else 0.1, reason)
-    is_adam = settings.training.optimizer == "adamw"
+    is_adam = settings.training.is_adam
     # builtin:dates, 114 updates of an LSTM of width 128: exact 3 % at 0.004, 31 % at 0.008, 86 % at 0.015.
     # Family → learning rate, and the width × depth at which it was found.
     rates = {"transformer": (1.5e-3, 512), "rnn": (1e-3, 256), "feedforward": (2e-3, 256)}
