@@ -86,6 +86,8 @@ USED_WITH: dict[str, tuple[Condition, ...]] = {
     "training.clip_threshold": ({"training.clip": ("norm", "value")},),
     **dict.fromkeys(("training.beta1", "training.beta2", "training.epsilon"), ({"training.optimizer": ADAM},)),
     "training.peak_beta1": ({"training.optimizer": ADAM, "training.schedule": ("one-cycle", "one-cycle-flat")},),
+    # One kind of averaging at a time: None is a moving average by rule, which this setting turns off.
+    "training.average_from": ({"training.optimizer": ("adamw", "adam", "sgd"), "training.ema": (0.0, None)},),
     "training.ema": ({"training.optimizer": ("adamw", "adam", "sgd")},),
 }
 

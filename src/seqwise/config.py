@@ -338,7 +338,7 @@ class TrainingSettings(Section):
     """Optimisation."""
 
     new_names = {"batch": "batch_size", "clip_at": "clip_threshold"}
-    optional = ("peak_beta1",)
+    optional = ("peak_beta1", "average_from")
 
     optimizer: Literal["adamw", "adam", "sgd", "asgd"] = "adamw"
     """asgd: SGD whose weights are averaged once validation stops improving."""
@@ -364,6 +364,8 @@ class TrainingSettings(Section):
     """Maximum gradient norm, or maximum absolute value of a gradient."""
     ema: float | None = Field(None, ge=0, lt=1)
     """Decay of the exponential moving average of the weights, which is evaluated and saved; 0: off. Not with asgd."""
+    average_from: float | None = Field(None, ge=0, lt=1)
+    """Share of the budget from which on the mean of the weights after each update is evaluated and saved."""
     batch_size: int | None = Field(None, ge=1)
     """Sequences per update, over all processes."""
     accumulate: int = Field(1, ge=1)

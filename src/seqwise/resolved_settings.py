@@ -128,6 +128,7 @@ class ResolvedTrainingSettings(ResolvedSection, config.TrainingSettings):
     peak_beta1: float = Field(-1.0, lt=1)  # replaced by beta1
     weight_decay: float = 0.0
     ema: float = 0.0
+    average_from: float = 1.0  # 1: never
     batch_size: int = 1
     patience: int = 0  # 0: never stop early
     validate_every: int = 0  # 0: at equal shares of the budget

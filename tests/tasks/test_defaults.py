@@ -86,6 +86,13 @@ def test_beta1_at_the_peak_is_beta1_unless_set_and_is_then_saved_as_null():
     assert settings.model_dump()["training"]["peak_beta1"] == 0.25
 
 
+def test_there_is_no_moving_average_besides_another_kind_of_averaging():
+    few_texts = DefaultsContext(20_000, 1000, cuda=False, cores=2, num_examples=500, max_length=20)
+    for values, ema in (({}, 0.995), ({"average_from": 0.5}, 0.0)):
+        settings = resolve(parse_settings({"task": "classify", "model": "gru", "training": values}), few_texts)[0]
+        assert settings.training.ema == ema
+
+
 @pytest.mark.parametrize(("processes", "batch_size"), [(1, 16), (3, 18), (16, 16), (20, 20)])
 def test_the_batch_size_is_divisible_by_the_number_of_processes(processes, batch_size):
     context = replace(PTB, processes=processes)

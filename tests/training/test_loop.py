@@ -126,6 +126,8 @@ def test_one_sgd_update_is_the_gradient_times_the_rate():
         {"optimizer": "adam", "beta1": 0.0, "beta2": 0.999},
         {"optimizer": "adam", "schedule": "one-cycle-flat", "beta1": 0.8, "peak_beta1": 0.7},
         {"schedule": "one-cycle", "peak_beta1": 0.85},
+        {"average_from": 0.5},
+        {"average_from": 0.0, "optimizer": "sgd"},
     ],
     ids=str,
 )
@@ -444,6 +446,41 @@ def test_averaged_sgd_starts_when_validation_stalls_and_is_then_the_mean():
     assert notes == [(6, "validation has stalled: weights are averaged from here on.")]
     with trainer.use_averaged_weights():
         torch.testing.assert_close(get_weights(trainer), torch.stack(raw[5:]).mean(0))
+
+
+def test_weights_are_averaged_from_a_share_of_the_budget_on():
+    """Of 12 updates, the sixth reaches half of the budget. Validations choose the best weights as without averaging."""
+    evaluated, raw, notes, losses = [], [], [], iter([9.0, 8.0, 7.0, 1.0, 6.0, 5.0, 4.0, 0.5, 3.0, 2.0, 2.0, 2.0])
+    trainer = make_trainer(average_from=0.5, validate_every=1)
+    trainer.validate = lambda: evaluated.append(get_weights(trainer)) or {"loss": next(losses)}
+    best_steps = []
+    for step in trainer.steps():
+        raw.append(get_weights(trainer))
+        notes += [(step.number, note) for note in step.notes]
+        best_steps += [step.number] if step.best else []
+    assert all(torch.equal(weights, evaluated[index]) for index, weights in enumerate(raw[:6]))
+    for index in range(6, 12):
+        torch.testing.assert_close(evaluated[index], torch.stack(raw[5 : index + 1]).mean(0))
+    assert notes == [(6, "weights are averaged from here on (training.average_from).")]
+    assert best_steps == [1, 2, 3, 4, 8]
+    assert trainer.state.best_loss == 0.5
+
+
+def test_averaging_starts_again_when_a_larger_budget_has_not_reached_its_share():
+    short = make_trainer(average_from=0.5, budget="1-epochs")
+    run(short)
+    assert short.average.num_averaged == 4  # after updates 3 to 6
+    longer = make_trainer(average_from=0.5, budget="4-epochs")
+    longer.restore(short.snapshot())
+    assert not longer.average.is_running
+    run(longer)
+    assert longer.average.num_averaged == 13  # after updates 12 to 24
+
+
+def test_averaged_sgd_that_never_stalls_is_not_averaged():
+    trainer = make_trainer(optimizer="asgd")
+    run(trainer)
+    assert not trainer.average.is_running
 
 
 def test_validation_happens_twenty_times_per_budget_and_at_the_end():

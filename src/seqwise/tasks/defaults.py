@@ -69,6 +69,8 @@ def resolve(settings: Settings, context: DefaultsContext) -> tuple[ResolvedSetti
         set_default("network.embedding", context.vector_width, "the width of the word vectors")
     if resolved.training.optimizer == "adam":
         set_default("training.weight_decay", 1e-6, "adam divides this L2 gradient by the size of all gradients")
+    if resolved.training.average_from < 1:
+        set_default("training.ema", 0.0, "training.average_from averages the weights")
     find_task(resolved.task).set_defaults(resolved, context, set_default)
     set_default("training.ema", 0.0, "this task does not gain from averaged weights here")
     if not resolved.training.validate_every:

@@ -82,8 +82,9 @@ class Trainer:
         self.device = self.parameters[0].device
         self.optimizer = build_optimizer(model, settings)
         self.schedule = SCHEDULES[settings.schedule](settings.warmup)
-        decay = None if settings.optimizer == "asgd" else settings.ema
-        self.average = WeightAverage(model, decay) if decay != 0 else None
+        is_plain_mean = settings.optimizer == "asgd" or settings.average_from < 1
+        has_average = is_plain_mean or settings.ema > 0
+        self.average = WeightAverage(model, None if is_plain_mean else settings.ema) if has_average else None
         self.state = TrainerState(budget=str(budget))
         self.validation_cost = 0.0  # of one validation, as a fraction of a budget in tokens or epochs
         self.model_state: ModelState = None  # passed from batch to batch
@@ -178,9 +179,7 @@ class Trainer:
         """Waits for the loss of an update; updates the average of the weights, if the settings ask for one."""
         if self.checks_on_device:
             self._require_finite(update)
-        if self.average:
-            with explain_out_of_memory(UPDATE_TOO_LARGE):
-                self.average.update()
+        self._update_average()
         state = self.state
         tokens_per_second = update.share.num_tokens / max(1e-9, update.seconds - state.seconds)
         state.seconds = update.seconds
@@ -188,6 +187,17 @@ class Trainer:
             state.step, state.epoch, state.tokens, update.loss, update.gradient_norm, update.learning_rate,
             state.seconds, tokens_per_second, self._get_progress(),
         )  # fmt: skip
+
+    def _update_average(self) -> None:
+        """Adds the weights after an update to their average, which may start with them."""
+        if self.average is None:
+            return
+        with explain_out_of_memory(UPDATE_TOO_LARGE):
+            if self.average.is_running:
+                self.average.update()
+            elif self.settings.average_from < 1 and self._get_progress() >= self.settings.average_from:
+                self.average.start()
+                self.notes.append("weights are averaged from here on (training.average_from).")
 
     def run_validation(self, step: Step) -> Step:
         """Evaluates the model, and passes the result to the schedule and to averaged SGD."""
@@ -363,6 +373,8 @@ class Trainer:
             averaged = use_current_names(select("average."), dict(self.model.named_parameters()))
             self.average.weights = {name: tensor.to(self.device) for name, tensor in averaged.items()}
             self.average.num_averaged = state["average"]
+            if self._get_progress() < self.settings.average_from < 1:
+                self.average.stop()  # with another budget, its share has not been reached yet
 
 
 def forward_backward(

@@ -95,7 +95,7 @@ class WeightAverage:
     """Averaged weights, which are evaluated and saved instead of the current ones.
 
     With a decay they are an exponential moving average; without, the mean of all weights since `start` was called
-    (averaged SGD, Polyak & Juditsky 1992; started when validation stalls, Merity et al. 2018).
+    (Polyak & Juditsky 1992), which is when validation stalls (averaged SGD, Merity et al. 2018) or at a chosen point.
     """
 
     def __init__(self, model: nn.Module, decay: float | None):
@@ -114,11 +114,13 @@ class WeightAverage:
         self.weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         self.num_averaged = 1
 
+    def stop(self) -> None:
+        """Forgets the average."""
+        self.weights, self.num_averaged = {}, 0
+
     @torch.no_grad()
     def update(self) -> None:
         """Adds the current weights to the average."""
-        if not self.is_running:
-            return
         self.num_averaged += 1
         # Early on, a smaller decay lets the moving average forget the random initial weights faster.
         count = self.num_averaged
