@@ -23,6 +23,7 @@ CELLS: dict[str, Callable[[int, int], cells.Cell]] = {
     "rnn sigmoid": lambda inputs, units: cells.RNNCell(inputs, units, "sigmoid"),
     "rnn identity": lambda inputs, units: cells.RNNCell(inputs, units, "identity"),
     "lstm": cells.LSTMCell,
+    "lstm capped": cells.CappedLSTMCell,
     "gru": cells.GRUCell,
     "gru replaces": cells.ReplacingGRUCell,
     "gru before": cells.EarlyResetGRUCell,
@@ -42,9 +43,9 @@ def _skip_without_kernels() -> None:
         pytest.skip(f"no persistent kernels here: {reason}")
 
 
-def build_layer(cell_name: str, inputs: int, units: int, dtype: torch.dtype) -> Recurrent:
+def build_layer(cell_name: str, inputs: int, units: int, dtype: torch.dtype, state_dropout: float = 0.0) -> Recurrent:
     torch.manual_seed(0)
-    layer = Recurrent(CELLS[cell_name](inputs, units)).to(DEVICE)
+    layer = Recurrent(CELLS[cell_name](inputs, units), state_dropout=state_dropout).to(DEVICE)
     with torch.no_grad():
         for parameter in layer.parameters():
             if parameter.dim() == 1:  # norms and biases that are not 1 and 0
@@ -77,6 +78,9 @@ def compute_largest_errors(
     float64_layer = copy.deepcopy(layer).double()
     float64_leaves = [tensor.detach().double().requires_grad_() for tensor in leaves]
     valid = build_step_mask(float64_leaves[0], layer.cell.inputs, lengths)
+    torch.manual_seed(2)
+    mask = layer.draw_state_mask(leaves[0])
+    torch.manual_seed(2)  # the layer draws the same mask
     if reference:
         outputs, state = scan_reference(
             layer.cell, zero_padding(leaves[0], valid), tuple(leaves[1:]), layer.cell.weight_hidden, valid
@@ -90,6 +94,7 @@ def compute_largest_errors(
         tuple(float64_leaves[1:]),
         float64_layer.cell.weight_hidden,
         valid,
+        None if mask is None else mask.double(),
     )
     grad_outputs = [torch.randn_like(part) for part in (float64_outputs, *last)]
     gradients = torch.autograd.grad(
@@ -120,6 +125,16 @@ def test_values_and_gradients_equal_the_reference_for_random_shapes(cell_name: s
     values, gradients = compute_largest_errors(layer, batch, steps, lengths)
     assert values < max_errors[0]
     assert gradients < max_errors[1]
+
+
+@pytest.mark.parametrize("cell_name", ["lstm", "lstm capped", "layer-norm lstm"])
+@pytest.mark.parametrize("has_lengths", [False, True])
+def test_a_masked_state_equals_the_reference(cell_name: str, has_lengths: bool) -> None:
+    layer = build_layer(cell_name, 40, 300, torch.float32, state_dropout=0.4)
+    lengths = torch.arange(30) % 12 if has_lengths else None
+    values, gradients = compute_largest_errors(layer, 30, 11, lengths)
+    assert values < 8e-3
+    assert gradients < 2.4e-2
 
 
 @pytest.mark.parametrize("cell_name", ["lstm", "gru", "gru before", "rnn", "layer-norm lstm"])

@@ -72,6 +72,7 @@ class LSTMScan(Scan):
 
     def get_activations(self, tensors: ScanTensors) -> Activations:
         i, f, g, o = tensors.gates.chunk(4, dim=-1)
+        i = i.abs()  # negative where it was limited
         cell, hidden = tensors.select_rows(tensors.cell), tensors.get_outputs()
         activations = {"input": i, "forget": f, "candidate": g, "output": o, "cell": cell, "hidden": hidden}
         if self.norm is not None:

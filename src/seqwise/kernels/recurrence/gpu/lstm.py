@@ -7,9 +7,9 @@ not None) i, f, g and o come from x_t + LayerNorm(W h_{t−1}), and h_t = o tanh
 W h_{t−1} is normalised over all four gates. So a forward step has three exchanges between programs: hidden values, and
 twice the statistics (`layer_norm.py`). The norm of the input is already applied to x_t.
 
-With CAPPED the cell is c_t = f c_{t−1} + min(i, 1 − f) g; the saved i is that before the limit. With `state_mask`
-(B, D, U) the recurrent product is that of h_{t−1} · mask: the state buffer has the masked values, `outputs` (N, D, U)
-the others.
+With CAPPED the cell is c_t = f c_{t−1} + min(i, 1 − f) g; the saved i is that before the limit, and negative if it is
+above the limit: a comparison of rounded numbers would be wrong for some. With `state_mask` (B, D, U) the recurrent
+product is that of h_{t−1} · mask: the state buffer has the masked values, `outputs` (N, D, U) the others.
 
 A program of the forward pass owns 16 units, so 64 rows of the recurrent weight. In the backward pass 64 units belong to
 four programs, which divide the product by gates (`sync.py`).
@@ -128,7 +128,8 @@ def lstm_forward(
             product = (product - mean[None, :]) * rstd[None, :] * gain + bias
         u_i, u_f, u_g, u_o = split_gates(product, OWN_UNITS)
         i, f, g, o = sigmoid(u_i + x_i), sigmoid(u_f + x_f), tanh(u_g + x_g), sigmoid(u_o + x_o)
-        c = tl.where(active[None, :], f * c + limit_input_gate(i, f, CAPPED) * g, c)
+        written = tl.minimum(i, 1 - f) if CAPPED else i
+        c = tl.where(active[None, :], f * c + written * g, c)
         y = c
         if gains is not None:
             c_mean, c_rstd = compute_norm_statistics(
@@ -141,6 +142,7 @@ def lstm_forward(
         if state_mask is not None:
             store_tiles(outputs + direction * U + first_row * stride + offsets, (h,), step_mask, 1, config)
         if SAVE:
+            i = tl.where(i > 1 - f, -i, i) if CAPPED else i
             store_tiles(gate_pointers, (i, f, g, o), step_mask, 4, config)
             store_tiles(cell + state_row * stride + offsets, (c,), step_mask, 1, config)
             if gains is not None:
@@ -151,23 +153,20 @@ def lstm_forward(
 
 
 @triton.jit
-def limit_input_gate(i, f, CAPPED: tl.constexpr):
-    """Returns the share of the candidate that is written."""
-    return tl.minimum(i, 1 - f) if CAPPED else i
-
-
-@triton.jit
 def differentiate_step(grad_h, grad_c, active, gates, previous_c, tanh_c, CAPPED: tl.constexpr):
     """Returns the gradients of the four pre-activations and of the previous cell, given the gradients of h and c."""
     i, f, g, o = gates
     total_grad_c = grad_c + grad_h * o * (1 - tanh_c * tanh_c)
     grad_i_value, grad_f_value = total_grad_c * g, total_grad_c * previous_c
+    written = i
     if CAPPED:
-        is_limited = i > 1 - f
+        is_limited = i < 0
+        i = tl.abs(i)
+        written = tl.where(is_limited, 1 - f, i)
         grad_f_value = tl.where(is_limited, grad_f_value - grad_i_value, grad_f_value)
         grad_i_value = tl.where(is_limited, 0.0, grad_i_value)
     grad_i, grad_f = grad_i_value * i * (1 - i), grad_f_value * f * (1 - f)
-    grad_g = total_grad_c * limit_input_gate(i, f, CAPPED) * (1 - g * g)
+    grad_g = total_grad_c * written * (1 - g * g)
     grad_o = grad_h * tanh_c * o * (1 - o)
     return (grad_i, grad_f, grad_g, grad_o), tl.where(active, total_grad_c * f, grad_c)
 
