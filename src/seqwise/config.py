@@ -338,7 +338,7 @@ class TrainingSettings(Section):
     """Optimisation."""
 
     new_names = {"batch": "batch_size", "clip_at": "clip_threshold"}
-    optional = ("peak_beta1", "average_from")
+    optional = ("peak_beta1", "average_from", "average_last")
 
     optimizer: Literal["adamw", "adam", "sgd", "asgd"] = "adamw"
     """asgd: SGD whose weights are averaged once validation stops improving."""
@@ -366,6 +366,8 @@ class TrainingSettings(Section):
     """Decay of the exponential moving average of the weights, which is evaluated and saved; 0: off. Not with asgd."""
     average_from: float | None = Field(None, ge=0, lt=1)
     """Share of the budget from which on the mean of the weights after each update is evaluated and saved."""
+    average_last: int | None = Field(None, ge=2)
+    """At the end, also validate the mean of the weights of this many last validations; it is saved if it is better."""
     batch_size: int | None = Field(None, ge=1)
     """Sequences per update, over all processes."""
     accumulate: int = Field(1, ge=1)

@@ -129,6 +129,7 @@ class ResolvedTrainingSettings(ResolvedSection, config.TrainingSettings):
     weight_decay: float = 0.0
     ema: float = 0.0
     average_from: float = 1.0  # 1: never
+    average_last: int = 0  # 0: off
     batch_size: int = 1
     patience: int = 0  # 0: never stop early
     validate_every: int = 0  # 0: at equal shares of the budget

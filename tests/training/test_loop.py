@@ -127,6 +127,7 @@ def test_one_sgd_update_is_the_gradient_times_the_rate():
         {"optimizer": "adam", "schedule": "one-cycle-flat", "beta1": 0.8, "peak_beta1": 0.7},
         {"schedule": "one-cycle", "peak_beta1": 0.85},
         {"average_from": 0.5},
+        {"average_last": 3, "validate_every": 2},
         {"average_from": 0.0, "optimizer": "sgd"},
     ],
     ids=str,

@@ -138,13 +138,16 @@ class VectorDisplay(LiveDisplay):
 
 
 def describe_summary(summary: Summary, key: str, name: str) -> str:
-    """Returns the time of each part of a run, and the final validation if it used more of the split than the others."""
+    """Returns what the best weights are the mean of, their final validation, if any, and the time of each part."""
+    lines = []
+    if summary.num_averaged:
+        lines.append(f"best weights: the mean of those of the last {summary.num_averaged} validations")
+    if summary.final is not None and summary.validation is not None:
+        part = "all" if summary.final == 1 else f"{100 * summary.final:.2g}%"
+        metric = f"{name} {format_metric(summary.validation, key)}"
+        lines.append(f"best weights on {part} of the validation split: {metric}")
     times = ", ".join(f"{part} {format_seconds(seconds)}" for part, seconds in summary.seconds.items())
-    if summary.final is None or summary.validation is None:
-        return f"time: {times}"
-    part = "all" if summary.final == 1 else f"{100 * summary.final:.2g}%"
-    metric = f"{name} {format_metric(summary.validation, key)}"
-    return f"best weights on {part} of the validation split: {metric}\ntime: {times}"
+    return "\n".join([*lines, f"time: {times}"])
 
 
 def format_metric(validation: dict[str, float], key: str) -> str:

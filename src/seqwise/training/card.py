@@ -74,11 +74,13 @@ def _describe_training(run: Run, task: Task) -> list[str]:
     if summary is not None and summary.final is not None and summary.validation is not None:
         value = summary.validation.get(name, summary.validation["loss"])
         share = f" on {100 * summary.final:.2g}% of the split"
+    averaged = 0 if summary is None else summary.num_averaged
     times = [] if summary is None else [f"{stage} {seconds:.1f} s" for stage, seconds in summary.seconds.items()]
     return [
         f"- trained: {last['tokens']:,} {task.unit} in {last['seconds']:.0f} s, {last['step']:,} updates",
         *([f"- time: {', '.join(times)}"] if times else []),
         f"- validation {name.replace('_', ' ')} at the best step ({best['step']:,}){share}: {value:.4g}",
+        *([f"- weights: the mean of those of the last {averaged} validations"] if averaged else []),
         *(["", "![learning curve](curve.svg)"] if (run.folder / "curve.svg").exists() else []),
     ]
 

@@ -37,6 +37,10 @@ class Snapshot:
     tensors: dict[str, Tensor]  # weights, state of the optimiser, averaged weights, state of the model
     state: dict[str, Any]  # everything else, as JSON values
 
+    def select(self, prefix: str) -> dict[str, Tensor]:
+        """Returns the tensors whose names begin with `prefix`, by the rest of their names."""
+        return {name[len(prefix) :]: each for name, each in self.tensors.items() if name.startswith(prefix)}
+
 
 def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
     """Writes `folder/step-N`, unless an intact one exists, and removes all but the newest `NUM_CHECKPOINTS`."""

@@ -26,30 +26,30 @@ from seqwise.backbones.states import ModelState, detach, flatten, get_structure,
 from seqwise.budget import Budget
 from seqwise.data.batch import Batch, Batches
 from seqwise.errors import MemoryLimitError, UsageError
-from seqwise.layers.old_names import use_current_names
 from seqwise.resolved_settings import ResolvedTrainingSettings
-from seqwise.training.checkpoints import Snapshot, find_non_finite, get_weights, load_weights
+from seqwise.training.averaging import LastWeights, build_average, describe_mean
+from seqwise.training.checkpoints import Snapshot, get_weights, load_weights
 from seqwise.training.clock import read_clock
 from seqwise.training.distribution import World
 from seqwise.training.memory import MicroBatches, explain_out_of_memory, limit_to_budget
 from seqwise.training.optimizers import (
     SCHEDULES,
-    WeightAverage,
     build_optimizer,
     clip_gradients,
     get_optimizer_state,
     load_optimizer_state,
+    set_learning_rate,
     skip_step_if,
     supports_skipping,
 )
 from seqwise.training.replay import GraphReplay
-from seqwise.training.rows import is_count, is_number
+from seqwise.training.rows import is_count
 from seqwise.training.step import (
     PrefetchIterator,
     Step,
     TrainerState,
     Update,
-    check_trainer_state,
+    check_snapshot,
     explain_non_finite,
     get_objective,
 )
@@ -82,9 +82,8 @@ class Trainer:
         self.device = self.parameters[0].device
         self.optimizer = build_optimizer(model, settings)
         self.schedule = SCHEDULES[settings.schedule](settings.warmup)
-        is_plain_mean = settings.optimizer == "asgd" or settings.average_from < 1
-        has_average = is_plain_mean or settings.ema > 0
-        self.average = WeightAverage(model, None if is_plain_mean else settings.ema) if has_average else None
+        self.average = build_average(model, settings)
+        self.last_weights = LastWeights(model, settings.average_last) if settings.average_last else None
         self.state = TrainerState(budget=str(budget))
         self.validation_cost = 0.0  # of one validation, as a fraction of a budget in tokens or epochs
         self.model_state: ModelState = None  # passed from batch to batch
@@ -113,6 +112,8 @@ class Trainer:
                 if self._is_validation_due():
                     step = self.run_validation(step)
                 self.state.ended = self._find_reason_to_stop(step)
+                if self.state.ended and self.last_weights is not None:
+                    step = self.validate_mean(step)
 
                 pause_start = read_clock()
                 yield self._complete_step(step)
@@ -153,7 +154,7 @@ class Trainer:
     def apply_update(self, update: Update) -> None:
         """Steps the optimiser, unless the loss or the norm of the gradients is not finite."""
         update.trainer_state = replace(self.state)
-        update.learning_rate = self._set_learning_rate(self._get_progress())
+        update.learning_rate = set_learning_rate(self.optimizer, self.settings, self.schedule, self._get_progress())
         if not self.checks_on_device:
             self._require_finite(update)
         skip_condition = update.is_not_finite if self.checks_on_device else None
@@ -163,17 +164,6 @@ class Trainer:
         self.state.step_in_epoch += 1
         self.state.tokens += int(update.share.num_tokens)
         self.model_state = update.next_model_state
-
-    def _set_learning_rate(self, progress: float) -> float:
-        """Sets learning rate and β₁ of the next update; returns the rate."""
-        settings = self.settings
-        learning_rate = settings.learning_rate * self.schedule.compute_factor(progress)
-        beta1 = settings.beta1 + (settings.peak_beta1 - settings.beta1) * self.schedule.compute_peak_share(progress)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-            if settings.is_adam:
-                group["betas"] = (beta1, settings.beta2)
-        return learning_rate
 
     def finish_step(self, update: Update) -> Step:
         """Waits for the loss of an update; updates the average of the weights, if the settings ask for one."""
@@ -203,27 +193,12 @@ class Trainer:
         """Evaluates the model, and passes the result to the schedule and to averaged SGD."""
         state = self.state
         state.validations = max(state.validations + 1, self._count_due_validations(step.progress))
-        start = read_clock()
-        try:
-            metrics = self._evaluate()
-        except MemoryLimitError:
-            if not self.replay.holds_memory:
-                raise
-            self.replay.release_memory()
-            metrics = self._evaluate()
-        seconds, validation_seconds = self.world.sum(
-            self._measure_seconds(self._start_time), self._measure_seconds(start)
-        )
-        if step.progress < 1:
-            state.seconds = seconds
-            state.validating += validation_seconds
-        else:  # the last validation is not part of the budget
-            state.validating_outside += validation_seconds
-        state.validation_seconds = validation_seconds
+        metrics = self._evaluate(step.progress, self.use_averaged_weights)
+        if self.last_weights is not None:
+            with self.use_averaged_weights(), explain_out_of_memory(UPDATE_TOO_LARGE):
+                self.last_weights.add()
         objective = get_objective(metrics)
-        is_best = math.isfinite(objective) and (state.best_loss is None or objective < state.best_loss)
-        if is_best:
-            state.best_loss = objective
+        is_best = self._record_objective(objective, num_averaged=0)
         state.history.append(objective)
         self.schedule.record_validation(objective)
         recent, earlier = state.history[-STALL_WINDOW:], state.history[:-STALL_WINDOW]
@@ -233,8 +208,25 @@ class Trainer:
             self.notes.append("validation has stalled: weights are averaged from here on.")
         return replace(step, validation=metrics, best=is_best)
 
+    def validate_mean(self, step: Step) -> Step:
+        """Evaluates the mean of the weights of the last validations; returns the step with its metrics if it is best.
+
+        Then `use_averaged_weights` is a context with this mean.
+        """
+        assert self.last_weights is not None
+        count = len(self.last_weights.weights)
+        if count < 2:
+            return step
+        best_single = self.state.best_loss
+        metrics = self._evaluate(step.progress, self.last_weights.apply)
+        is_best = self._record_objective(get_objective(metrics), num_averaged=count)
+        self.notes.append(describe_mean(count, get_objective(metrics), best_single, is_best))
+        return replace(step, validation=metrics, best=True) if is_best else step
+
     def use_averaged_weights(self) -> AbstractContextManager[None]:
         """Returns a context in which the model has its averaged weights, if any, for evaluating and saving."""
+        if self.last_weights is not None and self.state.ended and self.state.num_averaged:
+            return self.last_weights.apply()
         return self.average.apply() if self.average else nullcontext()
 
     def _require_finite(self, update: Update) -> None:
@@ -250,10 +242,39 @@ class Trainer:
             with explain_out_of_memory("the search for what is not finite does not fit into memory"):
                 raise explain_non_finite(self.model, update, self.state.step + 1, self.world)
 
-    def _evaluate(self) -> dict[str, float]:
+    def _evaluate(self, progress: float, use_weights: Callable[[], AbstractContextManager[None]]) -> dict[str, float]:
+        """Returns metrics with the weights of a context; adds the duration to the state."""
+        start, state = read_clock(), self.state
+        try:
+            metrics = self._validate_with(use_weights())
+        except MemoryLimitError:
+            if not self.replay.holds_memory:
+                raise
+            self.replay.release_memory()
+            metrics = self._validate_with(use_weights())
+        seconds, validation_seconds = self.world.sum(
+            self._measure_seconds(self._start_time), self._measure_seconds(start)
+        )
+        if progress < 1:
+            state.seconds = seconds
+            state.validating += validation_seconds
+        else:  # the last validation is not part of the budget
+            state.validating_outside += validation_seconds
+        state.validation_seconds = validation_seconds
+        return metrics
+
+    def _validate_with(self, weights: AbstractContextManager[None]) -> dict[str, float]:
         assert self.validate is not None
-        with self.use_averaged_weights(), explain_out_of_memory("validation does not fit into memory"):
+        with explain_out_of_memory("validation does not fit into memory"), weights:
             return self.validate()
+
+    def _record_objective(self, objective: float, num_averaged: int) -> bool:
+        """Returns whether an objective is the best so far, and keeps it if it is."""
+        state = self.state
+        is_best = math.isfinite(objective) and (state.best_loss is None or objective < state.best_loss)
+        if is_best:
+            state.best_loss, state.num_averaged = objective, num_averaged
+        return is_best
 
     def _is_validation_due(self) -> bool:
         if self.validate is None:
@@ -330,36 +351,24 @@ class Trainer:
         if self.average:
             tensors |= {f"average.{name}": tensor for name, tensor in self.average.weights.items()}
             state["average"] = self.average.num_averaged
+        if self.last_weights is not None:
+            tensors |= {f"last.{name}": tensor for name, tensor in self.last_weights.get_tensors().items()}
         return Snapshot(tensors, state)
 
     def check_snapshot(self, snapshot: Snapshot) -> None:
         """Raises a ValueError if training cannot resume from a snapshot, such as one with a value of a wrong type."""
-        state, schedule = snapshot.state, snapshot.state.get("schedule")
-        check_trainer_state(state.get("place"))
-        try:
-            unflatten(state["carry"], snapshot.tensors)
-        except (KeyError, TypeError, RecursionError):
-            raise ValueError("state.json: 'carry' does not describe the saved state of the model") from None
-        if not isinstance(schedule, dict) or not self.schedule.state_dict().keys() <= schedule.keys():
-            raise ValueError("state.json: 'schedule' is missing or incomplete")
-        if not all(value is None or is_number(value) for value in schedule.values()):
-            raise ValueError("state.json: 'schedule' holds a value that is not a number")
-        if self.average and not is_count(state.get("average")):
+        check_snapshot(snapshot, self.model, self.schedule.state_dict())
+        if self.average and not is_count(snapshot.state.get("average")):
             raise ValueError("state.json: 'average' is missing or not a count")
-        names = [f"model.{name}" for name, _ in self.model.named_parameters()]
-        name = find_non_finite({name: snapshot.tensors[name] for name in names if name in snapshot.tensors})
-        if name is not None:
-            raise ValueError(f"{name} holds infinite numbers or nan")
+        if self.last_weights is not None:
+            self.last_weights.check_tensors(snapshot.select("last."))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Restores a snapshot, which may come from another number of processes."""
         tensors, state = snapshot.tensors, snapshot.state
 
-        def select(prefix: str) -> dict[str, Tensor]:
-            return {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
-
-        load_weights(self.model, select("model."), "checkpoint")
-        load_optimizer_state(self.optimizer, self.model, select("optimizer."))
+        load_weights(self.model, snapshot.select("model."), "checkpoint")
+        load_optimizer_state(self.optimizer, self.model, snapshot.select("optimizer."))
         self.schedule.load_state_dict(state["schedule"])
         trainer_state = dict(state["place"])
         self.micro_batches.num_micro_batches = trainer_state.pop("pieces")
@@ -370,11 +379,11 @@ class Trainer:
         model_state = map_state(lambda tensor: tensor.to(self.device), unflatten(state["carry"], tensors))
         self.model_state = self.world.select_own_state(model_state)
         if self.average:
-            averaged = use_current_names(select("average."), dict(self.model.named_parameters()))
-            self.average.weights = {name: tensor.to(self.device) for name, tensor in averaged.items()}
-            self.average.num_averaged = state["average"]
+            self.average.load(snapshot.select("average."), state["average"])
             if self._get_progress() < self.settings.average_from < 1:
                 self.average.stop()  # with another budget, its share has not been reached yet
+        if self.last_weights is not None:
+            self.last_weights.load_tensors(snapshot.select("last."))
 
 
 def forward_backward(

@@ -1,4 +1,4 @@
-"""Optimisers, learning-rate schedules, gradient clipping and weight averaging.
+"""Optimisers, learning-rate schedules and gradient clipping.
 
 This module knows nothing of batches or of the loop.
 """
@@ -89,62 +89,6 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module, ten
     for name, state in use_current_names(states, parameters).items():
         parameter = parameters[name]
         optimizer.state[parameter] = {key: tensor.to(parameter.device) for key, tensor in state.items()}
-
-
-class WeightAverage:
-    """Averaged weights, which are evaluated and saved instead of the current ones.
-
-    With a decay they are an exponential moving average; without, the mean of all weights since `start` was called
-    (Polyak & Juditsky 1992), which is when validation stalls (averaged SGD, Merity et al. 2018) or at a chosen point.
-    """
-
-    def __init__(self, model: nn.Module, decay: float | None):
-        self.model, self.decay = model, decay
-        self.weights: dict[str, Tensor] = {}
-        self.num_averaged = 0  # number of steps whose weights are in the average
-        if decay is not None:
-            self.start()
-
-    @property
-    def is_running(self) -> bool:
-        return bool(self.weights)
-
-    def start(self) -> None:
-        """Starts averaging with the current weights."""
-        self.weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
-        self.num_averaged = 1
-
-    def stop(self) -> None:
-        """Forgets the average."""
-        self.weights, self.num_averaged = {}, 0
-
-    @torch.no_grad()
-    def update(self) -> None:
-        """Adds the current weights to the average."""
-        self.num_averaged += 1
-        # Early on, a smaller decay lets the moving average forget the random initial weights faster.
-        count = self.num_averaged
-        decay = 1 - 1 / count if self.decay is None else min(self.decay, count / (count + 10))
-        current = {name: p.detach() for name, p in self.model.named_parameters()}
-        torch._foreach_lerp_([self.weights[name] for name in current], list(current.values()), 1 - decay)
-
-    @contextmanager
-    def apply(self) -> Iterator[None]:
-        """Replaces the weights of the model by the averaged ones inside the block."""
-        if not self.is_running:
-            yield
-            return
-        current = {name: p.detach().clone() for name, p in self.model.named_parameters()}
-        self._copy_to_model(self.weights)
-        try:
-            yield
-        finally:
-            self._copy_to_model(current)
-
-    @torch.no_grad()
-    def _copy_to_model(self, weights: dict[str, Tensor]) -> None:
-        for name, p in self.model.named_parameters():
-            p.copy_(weights[name])
 
 
 FINAL_COSINE_FACTOR = 0.05  # a twentieth of the peak rate, so that the last steps still change the weights
@@ -254,6 +198,19 @@ SCHEDULES = {
     "one-cycle-flat": OneCycleFlatSchedule,
     "plateau": PlateauSchedule,
 }
+
+
+def set_learning_rate(
+    optimizer: torch.optim.Optimizer, settings: ResolvedTrainingSettings, schedule: ConstantSchedule, progress: float
+) -> float:
+    """Sets learning rate and β₁ of the next update; returns the rate."""
+    learning_rate = settings.learning_rate * schedule.compute_factor(progress)
+    beta1 = settings.beta1 + (settings.peak_beta1 - settings.beta1) * schedule.compute_peak_share(progress)
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+        if settings.is_adam:
+            group["betas"] = (beta1, settings.beta2)
+    return learning_rate
 
 
 def interpolate_cosine(start: float, end: float, fraction: float) -> float:

@@ -54,7 +54,7 @@ def is_summary(values: dict[str, Any]) -> bool:
         _is_table(values.get("seconds"), 1)
         and (values.get("validation") is None or is_validation(values["validation"]))
         and all(is_number(values[name]) for name in ("share", "final") if values.get(name) is not None)
-        and is_count(values.get("step", 1))
+        and all(is_count(values.get(name, 0)) for name in ("step", "num_averaged"))
     )
 
 

@@ -96,6 +96,7 @@ class Summary:
     share: float = 1.0  # share of the validation split that was evaluated during training
     final: float | None = None  # share of the split for `validation`, if it was evaluated again after training
     step: int = 1  # number of the last step
+    num_averaged: int = 0  # validations whose weights the best ones are the mean of; 0: those of one validation
 
 
 class Run:

@@ -15,9 +15,10 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import nn
 
-from seqwise.backbones.states import ModelState, map_state
+from seqwise.backbones.states import ModelState, map_state, unflatten
 from seqwise.data.batch import Batch
 from seqwise.errors import NonFiniteError
+from seqwise.training.checkpoints import Snapshot, find_non_finite
 from seqwise.training.distribution import World
 from seqwise.training.memory import BatchShare
 from seqwise.training.rows import is_count, is_number
@@ -75,6 +76,7 @@ class TrainerState:
     reading: float = 0.0  # seconds spent on reading the data
     saving: float = 0.0  # seconds spent on saving weights and checkpoints
     budget: str = ""  # as text
+    num_averaged: int = 0  # validations whose weights the best weights are the mean of; 0: those of one validation
 
 
 # Type of a field of `TrainerState` → whether a saved value has it
@@ -95,6 +97,24 @@ def check_trainer_state(values: Any) -> None:
     for name, value in values.items():
         if name not in kinds or not _CHECKS[kinds[name]](value) or (name == "pieces" and value < 1):
             raise ValueError(f"state.json: {name!r} is {str(value)[:40]}")
+
+
+def check_snapshot(snapshot: Snapshot, model: nn.Module, schedule_state: Mapping[str, Any]) -> None:
+    """Raises a ValueError if a snapshot is not one of such a model and schedule, or has a value of a wrong type."""
+    state, schedule = snapshot.state, snapshot.state.get("schedule")
+    check_trainer_state(state.get("place"))
+    try:
+        unflatten(state["carry"], snapshot.tensors)
+    except (KeyError, TypeError, RecursionError):
+        raise ValueError("state.json: 'carry' does not describe the saved state of the model") from None
+    if not isinstance(schedule, dict) or not schedule_state.keys() <= schedule.keys():
+        raise ValueError("state.json: 'schedule' is missing or incomplete")
+    if not all(value is None or is_number(value) for value in schedule.values()):
+        raise ValueError("state.json: 'schedule' holds a value that is not a number")
+    names = [f"model.{name}" for name, _ in model.named_parameters()]
+    name = find_non_finite({name: snapshot.tensors[name] for name in names if name in snapshot.tensors})
+    if name is not None:
+        raise ValueError(f"{name} holds infinite numbers or nan")
 
 
 @dataclass

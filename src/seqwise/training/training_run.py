@@ -260,7 +260,9 @@ class TrainingRun:
             "validation": state.validating + state.validating_outside,
             "saving": state.saving,
         }
-        return Summary(seconds, validation, state.validation_share, final_share, state.step)
+        return Summary(
+            seconds, validation, state.validation_share, final_share, state.step, num_averaged=state.num_averaged
+        )
 
     def _choose_final_share(self) -> float | None:
         """Returns the share of the split on which the best weights are evaluated again; None if it is not needed."""
