@@ -156,10 +156,13 @@ class NetworkSettings(Section):
     """Share of the word types that are left out of a batch, wherever they occur in it (Gal and Ghahramani)."""
     tie_weights: bool = True
     """Share the embedding matrix with the output projection. Never shared with the adaptive output."""
-    output: Literal["full", "adaptive", "sampled"] = "full"
-    """Softmax used in training: full, adaptive (Grave et al.) or sampled. Evaluation always uses the full softmax."""
+    output: Literal["full", "adaptive", "sampled", "mixture"] = "full"
+    """Softmax used in training: full, adaptive (Grave et al.), sampled, or a mixture of softmaxes (Yang et al.).
+    Evaluation is always exact."""
     samples: int = Field(1024, ge=1, le=MAX_WIDTH)
     """Negative samples per batch with --network.output sampled."""
+    softmaxes: int = Field(2, ge=1, le=MAX_DEPTH)
+    """Components with --network.output mixture; training time of the output grows with their number."""
 
 
 class RecurrentSettings(Section):

@@ -394,7 +394,7 @@ def test_ngrams_that_may_not_fit_into_memory_are_rejected(book, monkeypatch):
         check(book, model="ngram")
 
 
-@pytest.mark.parametrize("output", ["full", "adaptive", "sampled"])
+@pytest.mark.parametrize("output", ["full", "adaptive", "sampled", "mixture"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_valid_settings_are_accepted(book, output, tied):
     check(book, network={"width": 16, "embedding": 12, "depth": 1, "output": output, "tie_weights": tied})
@@ -414,6 +414,19 @@ def test_bfloat16_is_rejected_if_the_cpu_does_not_support_it(book, is_supported,
     else:
         with pytest.raises(UsageError, match="bfloat16 does not work"):
             check(book, training=training)
+
+
+def test_the_contexts_of_a_mixture_have_the_output_dropout_with_one_mask_per_sequence(book):
+    network = {"width": 16, "depth": 1, "dropout": 0.5, "output": "mixture", "softmaxes": 3}
+    settings = parse_settings(SMALL | {"model": "lstm", "network": network, "text": {"tokenizer": "characters"}})
+    model = Language.prepare(str(book), settings).build(ResolvedSettings.from_settings(settings))
+    torch.manual_seed(0)
+    contexts = model.train().head.output.compute_contexts(torch.randn(2, 7, 16))
+    assert contexts.shape == (2, 7, 3, 16)
+    is_dropped = contexts == 0
+    assert torch.equal(is_dropped, is_dropped[:, :1].expand_as(is_dropped))
+    assert 0.3 < is_dropped.float().mean() < 0.7
+    assert not (model.eval().head.output.compute_contexts(torch.randn(2, 7, 16)) == 0).any()
 
 
 # Warnings about the data

@@ -108,7 +108,7 @@ class Language(CorpusTask):
 
     set_defaults = staticmethod(set_language_defaults)
     primary_metric = ("perplexity", "ppl")
-    outputs = ("full", "adaptive", "sampled")
+    outputs = ("full", "adaptive", "sampled", "mixture")
 
     def check_settings(self, settings: ResolvedSettings) -> None:
         if not get_family(settings.model).has_gradients:
@@ -122,7 +122,7 @@ class Language(CorpusTask):
             fix = "Leave out --recurrent.bidirectional, or use --task masked."
         elif network.output == "adaptive" and kind in ("bpe", "wordpiece"):
             problem = f"the adaptive softmax needs ids sorted by frequency, which {kind} does not provide."
-            fix = "Use --text.tokenizer words, or --network.output full or sampled."
+            fix = "Use --text.tokenizer words, or --network.output full, sampled or mixture."
         elif network.output == "adaptive" and size < MIN_ADAPTIVE_VOCABULARY:
             expected = f"a vocabulary of at least {MIN_ADAPTIVE_VOCABULARY} tokens"
             problem = f"the adaptive softmax needs {expected}; received {size}."
