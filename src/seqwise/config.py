@@ -34,8 +34,8 @@ TASKS: tuple[str, ...] = get_args(TaskName)
 TOKENIZERS: tuple[str, ...] = get_args(TokenizerKind)
 DEVICES: tuple[str, ...] = get_args(Device)
 
-# Defaults for the use of trained models, which are not settings of a run. Those of decoding: `decoding/options.py`.
-DYNAMIC_RATE = 0.1  # learning rate of dynamic evaluation
+# Default for the use of trained models, which is no setting of a run. Others: `decoding/options.py`,
+# `metrics/options.py`.
 MAX_NEW_TOKENS = 200  # generated after a prompt
 
 HELD_OUT_FRACTION = 0.05  # default of valid_fraction and of test_fraction

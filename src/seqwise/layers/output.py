@@ -5,6 +5,10 @@ Each has these methods; calling the layer calls `log_probabilities`:
     log_probabilities(vectors (…, D)) → (…, V)         normalised, always over the whole vocabulary
     loss(vectors (…, D), targets (…)) → (…)            negative log-likelihood of each target, in nats
     describe()                                         one sentence for the run's description
+
+Those whose logits are linear in W also have this one, for evaluation:
+
+    tempered_losses(vectors (N, D), targets (N,), temperatures) → (temperatures, N)
 """
 
 from __future__ import annotations
@@ -51,6 +55,10 @@ class FullSoftmax(nn.Module):
     def loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
         rows = self.project(vectors.flatten(0, -2))
         return linear_cross_entropy(rows, self.weight, self.bias, targets.flatten()).view_as(targets)
+
+    def tempered_losses(self, vectors: Tensor, targets: Tensor, temperatures: Sequence[float]) -> Tensor:
+        """Returns the losses with logits divided by each temperature."""
+        return compute_tempered_losses(self.logits(vectors), targets, temperatures)
 
     def describe(self) -> str:
         return f"full softmax over {self.vocabulary:,} tokens, {'tied' if self.tied else 'untied'} projection"
@@ -163,6 +171,12 @@ class MixtureSoftmax(nn.Module):
         log_posteriors = self.log_priors(vectors) - losses.view(*targets.shape, self.softmaxes)
         return -log_posteriors.logsumexp(-1)
 
+    def tempered_losses(self, vectors: Tensor, targets: Tensor, temperatures: Sequence[float]) -> Tensor:
+        """Returns the losses with the logits of every component divided by each temperature; priors stay."""
+        losses = [compute_tempered_losses(F.linear(context, self.weight, self.bias), targets, temperatures)
+                  for context in self.compute_contexts(vectors).unbind(-2)]  # fmt: skip
+        return -(self.log_priors(vectors) - torch.stack(losses, dim=-1)).logsumexp(-1)
+
     def describe(self) -> str:
         projection = "tied" if self.tied else "untied"
         return f"mixture of {self.softmaxes} softmaxes over {self.vocabulary:,} tokens, {projection} projection"
@@ -209,6 +223,12 @@ class AdaptiveSoftmax(nn.Module):
     def describe(self) -> str:
         cuts = ", ".join(f"{cut:,}" for cut in self.cutoffs)
         return f"adaptive softmax over {self.vocabulary:,} tokens, clusters cut at {cuts}; exact in evaluation too"
+
+
+def compute_tempered_losses(logits: Tensor, targets: Tensor, temperatures: Sequence[float]) -> Tensor:
+    """Returns the cross-entropies (temperatures, N) of logits (N, V) that are divided by each temperature."""
+    return torch.stack([F.cross_entropy(logits / temperature, targets, reduction="none")
+                        for temperature in temperatures])  # fmt: skip
 
 
 def _create_weight(width: int, vocabulary: int) -> nn.Parameter:
