@@ -36,6 +36,7 @@ def test_every_setting_has_an_effect_with_some_task_and_model():
     }  # fmt: skip
     pairs = [(task, model) for task in TASKS for model in FAMILIES]
     settings = [parse_settings({"task": task, "model": model, **choices}) for task, model in pairs]
+    settings += [parse_settings({"task": "language", "network": {"output": "mixture"}})]
     settings += [parse_settings({"task": "caption", "model": "attentive-rnn", "recurrent": {"cell": "gru"}})]
     for name in list_settings(Settings):
         assert any(not find_unused(each, [name]) for each in settings), name

@@ -57,6 +57,7 @@ USED_WITH: dict[str, tuple[Condition, ...]] = {
         ({"task": ("language",)},),
     ),
     "network.samples": ({"task": ("language",), "network.output": ("sampled",)},),
+    "network.softmaxes": ({"task": ("language",), "network.output": ("mixture",)},),
     "recurrent": ({"model": tuple(RECURRENT_FAMILIES)},),
     "recurrent.activation": _require_cell("rnn"),
     "recurrent.update": _require_cell("gru"),

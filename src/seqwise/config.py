@@ -34,8 +34,8 @@ TASKS: tuple[str, ...] = get_args(TaskName)
 TOKENIZERS: tuple[str, ...] = get_args(TokenizerKind)
 DEVICES: tuple[str, ...] = get_args(Device)
 
-# Defaults for the use of trained models, which are not settings of a run. Those of decoding: `decoding/options.py`.
-DYNAMIC_RATE = 0.1  # learning rate of dynamic evaluation
+# Default for the use of trained models, which is no setting of a run. Others: `decoding/options.py`,
+# `metrics/options.py`.
 MAX_NEW_TOKENS = 200  # generated after a prompt
 
 HELD_OUT_FRACTION = 0.05  # default of valid_fraction and of test_fraction
@@ -156,10 +156,13 @@ class NetworkSettings(Section):
     """Share of the word types that are left out of a batch, wherever they occur in it (Gal and Ghahramani)."""
     tie_weights: bool = True
     """Share the embedding matrix with the output projection. Never shared with the adaptive output."""
-    output: Literal["full", "adaptive", "sampled"] = "full"
-    """Softmax used in training: full, adaptive (Grave et al.) or sampled. Evaluation always uses the full softmax."""
+    output: Literal["full", "adaptive", "sampled", "mixture"] = "full"
+    """Softmax used in training: full, adaptive (Grave et al.), sampled, or a mixture of softmaxes (Yang et al.).
+    Evaluation is always exact."""
     samples: int = Field(1024, ge=1, le=MAX_WIDTH)
     """Negative samples per batch with --network.output sampled."""
+    softmaxes: int = Field(2, ge=1, le=MAX_DEPTH)
+    """Components with --network.output mixture; training time of the output grows with their number."""
 
 
 class RecurrentSettings(Section):

@@ -65,9 +65,25 @@ def test_another_text_is_evaluated_whole_and_its_unknown_tokens_are_listed(seqwi
     assert "18.2% of the tokens (2) are <unk>: their spelling was not predicted." in result.err
 
 
-def test_dynamic_evaluation_reports_its_settings(seqwise_command, trained_run, book):
+def test_dynamic_evaluation_is_reported_beside_the_plain_perplexity(seqwise_command, trained_run, book):
+    plain = json.loads(seqwise_command("evaluate", trained_run(), book, "--json").out)
     result = seqwise_command("evaluate", trained_run(), book, "--dynamic", "--dynamic-rate", "0.2", "--json")
-    assert "each segment is scored, then trained on (SGD, rate 0.2)" in json.loads(result.out)["how"]
+    document = json.loads(result.out)
+    assert "each segment of 20 tokens is scored, then trained on (SGD, rate 0.2" in document["how"]
+    assert document["perplexity"] == plain["perplexity"] != document["dynamic_perplexity"]
+    assert document["definitions"]["dynamic_perplexity"].endswith("by dynamic evaluation")
+
+
+def test_temperature_and_cache_are_printed_below_the_plain_perplexity(seqwise_command, trained_run, book):
+    options = ("--softmax-temperature", "0.9", "--cache", "--cache-window", "100", "--cache-weight", "0.2")
+    result = seqwise_command("evaluate", trained_run(), book, *options)
+    names = [line.split()[0] for line in result.out.splitlines() if line.strip()]
+    assert names[:8] == [
+        *("perplexity", "word_perplexity", "bits_per_character", "tokens", "unknown_tokens"),
+        *("temperature_perplexity", "temperature_word_perplexity", "temperature_bits_per_character"),
+    ]
+    assert "temperature: logits divided by 0.9; otherwise as the plain perplexity" in result.err
+    assert "cache: the last 100 tokens, weight 0.2, theta 1; one stream over the whole text" in result.err
 
 
 @pytest.mark.parametrize("columns", [60, 100])

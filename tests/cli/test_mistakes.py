@@ -85,6 +85,10 @@ MISTAKES: dict[str, list[str]] = {
     "predict RUN the --top 3": ["--top applies to classify, masked", "language"],
     "predict RUN the --beam 1": ["--beam applies to translate, caption", "language"],
     "evaluate RUN book.txt --dynamic-rate 0.1": ["--dynamic-rate", "Add --dynamic"],
+    "evaluate RUN book.txt --cache-window 9": ["--cache-window", "Add --cache"],
+    "evaluate RUN book.txt --dynamic --dynamic-decay 0.1": ["--dynamic-decay", "Add --dynamic-method rms"],
+    "evaluate RUN book.txt --cache --cache-search --cache-theta 2": ["--cache-theta", "--cache-search"],
+    "evaluate RUN book.txt --softmax-temperature hot": ["--softmax-temperature", "hot"],
     "vectors train book.txt --x-max 10 --out v.safetensors": ["--x-max", "--method glove only", "skipgram"],
     # Files and data
     "train bok.txt": ["bok.txt", "no such file", "'book.txt'"],

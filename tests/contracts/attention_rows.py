@@ -23,7 +23,7 @@ from seqwise.layers.attention import (
     padding_mask,
 )
 from seqwise.layers.embedding import Embedding, OneHot
-from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, SampledSoftmax
+from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, MixtureSoftmax, SampledSoftmax
 from seqwise.layers.positions import LearnedPositions, Rotary, SinusoidalPositions
 from seqwise.layers.transformer import (
     Decoder,
@@ -353,6 +353,20 @@ def compute_full_softmax(layer: Any, x: list) -> list:
     return [plain.log_softmax(r) for r in plain.linear(x, to_lists(layer.weight), to_lists(layer.bias))]
 
 
+def compute_mixture_softmax(layer: Any, x: list) -> list:
+    rows = []
+    for vector in x:
+        hidden = plain.linear([vector], to_lists(layer.context.weight), to_lists(layer.context.bias))[0]
+        priors = plain.softmax(plain.linear([vector], to_lists(layer.prior.weight))[0])
+        total, width = [0.0] * V, len(hidden) // len(priors)
+        for number, prior in enumerate(priors):
+            context = [math.tanh(value) for value in hidden[number * width : (number + 1) * width]]
+            scores = plain.linear([context], to_lists(layer.weight), to_lists(layer.bias))[0]
+            total = [old + prior * new for old, new in zip(total, plain.softmax(scores))]
+        rows.append([math.log(value) for value in total])
+    return rows
+
+
 def compute_adaptive_softmax(layer: Any, x: list) -> list:
     """Returns log-probabilities: two words in the head, then clusters of two and three words."""
     rows = []
@@ -382,6 +396,12 @@ def build_output_row(
 
 def run_torch_full_softmax(layer: Any, x: Tensor) -> Tensor:
     return F.log_softmax(F.linear(layer.project(x), layer.weight, layer.bias), -1)
+
+
+def run_torch_mixture_softmax(layer: Any, x: Tensor) -> Tensor:
+    contexts = torch.tanh(F.linear(x, layer.context.weight, layer.context.bias)).unflatten(-1, (2, -1))
+    probabilities = F.softmax(F.linear(contexts, layer.weight, layer.bias), -1)
+    return (F.softmax(layer.prior(x), -1)[..., None] * probabilities).sum(-2).log()
 
 
 def run_torch_adaptive_softmax(layer: Any, x: Tensor) -> Tensor:
@@ -494,6 +514,9 @@ ROWS = [
         "softmax-tied", lambda: FullSoftmax(D, V, Embedding(V, 3).weight), compute_full_softmax, run_torch_full_softmax
     ),
     build_output_row("softmax-sampled", lambda: SampledSoftmax(D, V, 3), compute_full_softmax, run_torch_full_softmax),
+    build_output_row(
+        "softmax-mixture", lambda: MixtureSoftmax(D, V, 2), compute_mixture_softmax, run_torch_mixture_softmax
+    ),
     build_output_row(
         "softmax-adaptive",
         lambda: AdaptiveSoftmax(16, V, [2, 4]),

@@ -23,6 +23,7 @@ SETTINGS = {family: {"model": family} for family in FAMILIES} | {
     "tied": {"model": "gru", "network": {"tie_weights": True, "embedding": 12}},
     "sampled softmax": {"model": "gru", "network": {"output": "sampled"}},
     "adaptive softmax": {"model": "gru", "network": {"output": "adaptive"}},
+    "mixture of softmaxes": {"model": "gru", "network": {"output": "mixture"}},
 }
 GREEDY = SamplingOptions(greedy=True)
 each_model = pytest.mark.parametrize("name", SETTINGS)

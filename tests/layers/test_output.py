@@ -1,4 +1,4 @@
-"""Output layers: full, tied, adaptive, sampled."""
+"""Output layers: full, tied, adaptive, sampled, mixture."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from seqwise.errors import UsageError
+from seqwise.kernels import loss as kernel
 from seqwise.layers.embedding import Embedding
-from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, SampledSoftmax
+from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, MixtureSoftmax, SampledSoftmax
 
-V, D = 30, 16
+V, D, K = 30, 16, 3
 LAYERS = {
     "full": lambda: FullSoftmax(D, V),
     "tied": lambda: FullSoftmax(D, V, Embedding(V, D).weight),
@@ -21,6 +22,8 @@ LAYERS = {
     "adaptive": lambda: AdaptiveSoftmax(D, V, [5, 12]),
     "sampled": lambda: SampledSoftmax(D, V, 8),
     "sampled, tied, by counts": lambda: SampledSoftmax(D, V, 8, Embedding(V, 4).weight, torch.arange(V)),
+    "mixture": lambda: MixtureSoftmax(D, V, K),
+    "mixture, tied, narrower": lambda: MixtureSoftmax(D, V, K, Embedding(V, 4).weight),
 }
 
 
@@ -46,6 +49,12 @@ def test_the_evaluation_loss_is_the_negative_log_probability_of_the_target(layer
     vectors, targets = torch.randn(40, D), torch.randint(V, (40,))
     layer.eval()
     expected = -layer.log_probabilities(vectors).gather(-1, targets[:, None]).squeeze(-1)
+    torch.testing.assert_close(layer.loss(vectors, targets), expected)
+
+
+def test_sequences_have_the_losses_of_their_rows(layer):
+    vectors, targets = torch.randn(2, 3, D), torch.randint(V, (2, 3))
+    expected = layer.eval().loss(vectors.flatten(0, 1), targets.flatten()).view(2, 3)
     torch.testing.assert_close(layer.loss(vectors, targets), expected)
 
 
@@ -160,3 +169,67 @@ def test_output_layers_describe_themselves():
     assert FullSoftmax(D, V).describe() == "full softmax over 30 tokens, untied projection"
     assert SampledSoftmax(D, V, 8).describe().endswith("evaluation uses the full softmax over 30 tokens")
     assert "clusters cut at 5, 12" in AdaptiveSoftmax(D, V, [5, 12]).describe()
+
+
+# Mixture of softmaxes
+
+
+def compute_mixture(layer: MixtureSoftmax, vectors: torch.Tensor) -> torch.Tensor:
+    """Returns probabilities (N, V) from explicit probabilities of every component."""
+    contexts = torch.tanh(vectors @ layer.context.weight.T + layer.context.bias).view(len(vectors), K, -1)
+    components = (contexts @ layer.weight.T + layer.bias).softmax(-1)  # (N, K, V)
+    return torch.einsum("nk,nkv->nv", (vectors @ layer.prior.weight.T).softmax(-1), components)
+
+
+@pytest.mark.parametrize("name", ["mixture", "mixture, tied, narrower"])
+@pytest.mark.parametrize("min_scores", [0, 1 << 30])
+def test_the_mixture_equals_explicit_probabilities_with_its_gradients(name, min_scores, monkeypatch):
+    monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, min_scores))
+    monkeypatch.setattr(kernel, "MAX_SCORES", dict.fromkeys(kernel.MAX_SCORES, 7 * V))  # several chunks
+    layer, vectors, targets = LAYERS[name]().double(), torch.randn(10, D).double(), torch.randint(V, (10,))
+    torch.nn.init.normal_(layer.bias)
+    leaves = [vectors.requires_grad_(), *layer.parameters()]
+    expected = compute_mixture(layer, vectors)
+    torch.testing.assert_close(layer.log_probabilities(vectors), expected.log())
+    losses, expected_losses = layer.loss(vectors, targets), -expected.log()[range(10), targets]
+    torch.testing.assert_close(losses, expected_losses)
+    for reduce in (torch.Tensor.sum, lambda each: each @ torch.arange(10.0).double()):
+        grads = torch.autograd.grad(reduce(losses), leaves, retain_graph=True)
+        torch.testing.assert_close(grads, torch.autograd.grad(reduce(expected_losses), leaves, retain_graph=True))
+
+
+def test_gradients_of_the_mixture_equal_finite_differences(monkeypatch):
+    monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, 0))
+    layer, targets = MixtureSoftmax(3, 5, 2).double(), torch.tensor([0, 4])
+    vectors = torch.randn(2, 3).double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda each: layer.loss(each, targets), [vectors])
+    grads = torch.autograd.grad(layer.loss(vectors, targets).sum(), list(layer.parameters()))
+    for (name, weight), grad in zip(layer.named_parameters(), grads):
+        for index in range(0, weight.numel(), 3):
+            sums = []
+            for change in (1e-6, -1e-6):
+                with torch.no_grad():
+                    weight.view(-1)[index] += change
+                    sums.append(layer.loss(vectors, targets).sum())
+                    weight.view(-1)[index] -= change
+            difference = float(sums[0] - sums[1]) / 2e-6
+            assert grad.flatten()[index].item() == pytest.approx(difference, abs=1e-7), (name, index)
+
+
+def test_the_mixture_equals_a_hand_computed_result():
+    layer = MixtureSoftmax(1, 2, 2)
+    layer.prior.weight.data = torch.tensor([[math.log(3)], [0.0]])  # priors 3/4 and 1/4 for x = 1
+    layer.context.weight.data, layer.context.bias.data = torch.zeros(2, 1), torch.tensor([math.atanh(0.5), 0.0])
+    layer.weight.data, layer.bias.data = torch.tensor([[2 * math.log(4)], [0.0]]), torch.zeros(2)
+    # h = 0.5 and 0; exp(logits) = (4, 1) and (1, 1): p = 3/4 · 4/5 + 1/4 · 1/2
+    loss = layer.loss(torch.ones(1, 1), torch.tensor([0]))
+    assert loss.item() == pytest.approx(-math.log(0.6 + 0.125), abs=1e-6)
+
+
+def test_one_matrix_is_shared_and_the_description_names_the_components():
+    embedding = Embedding(V, 4)
+    layer = MixtureSoftmax(D, V, K, embedding.weight)
+    assert layer.weight is embedding.weight
+    assert layer.describe() == "mixture of 3 softmaxes over 30 tokens, tied projection"
+    with pytest.raises(UsageError, match="expected 30 rows, received 7"):
+        MixtureSoftmax(D, V, K, Embedding(7, D).weight)

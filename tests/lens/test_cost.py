@@ -16,6 +16,7 @@ from used_settings import keep_used
 import seqwise
 from seqwise.errors import UsageError
 from seqwise.layers.cells import EarlyResetGRUCell, GRUCell, LSTMCell
+from seqwise.layers.output import MixtureSoftmax
 from seqwise.layers.positions import LearnedPositions
 from seqwise.layers.recurrent import Bidirectional, Recurrent, StackedRecurrent
 from seqwise.layers.rnn import LSTM
@@ -143,6 +144,20 @@ def test_a_large_softmax_keeps_gradients_instead_of_probabilities(small_run):
         assert kept < 4 * 64 * 20_000 / 2 + 4 * 20_000 * 17, "not all probabilities are kept"
     finally:
         counted.module.head.output = softmax
+
+
+@pytest.mark.parametrize("vocabulary_size", [300, 20_000])  # the second has a fused loss
+def test_a_mixture_of_softmaxes_is_counted_as_the_profiler_does(small_run, vocabulary_size: int):
+    trained = small_run("language", "gru")
+    softmax = trained.model.head.output
+    trained.model.head.output = MixtureSoftmax(softmax.width, vocabulary_size, 2)
+    try:
+        counted = count_model(trained)
+        assert counted.count_operations(20, 3) == pytest.approx(profile_operations(counted, 20, 3), rel=0.01)
+        assert counted.count_steps(20) == measure_chain(counted.module, build_call(counted, 20, 2))
+        assert 4 * counted.count_activations(64) == pytest.approx(measure_activations(counted, 64), rel=0.01)
+    finally:
+        trained.model.head.output = softmax
 
 
 # --- by hand

@@ -26,7 +26,7 @@ def test_only_the_language_task_has_an_ngram_model(task: str):
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "caption", "forecast", "translate", "masked"])
-@pytest.mark.parametrize("output", ["sampled", "adaptive"])
+@pytest.mark.parametrize("output", ["sampled", "adaptive", "mixture"])
 def test_only_the_language_task_has_an_approximate_softmax(task: str, output: str):
     settings = ResolvedSettings(task=task, model="gru", network={"output": output})
     with pytest.raises(UsageError, match=f"the task {task} has the full softmax only; .* {output}"):

@@ -1,9 +1,8 @@
-"""The language task for every family and several tokenisers: scoring, dynamic evaluation, generation, checks."""
+"""The language task for every family and several tokenisers: scoring, generation, checks."""
 
 from __future__ import annotations
 
 import math
-from copy import deepcopy
 from itertools import islice
 from pathlib import Path
 
@@ -20,13 +19,12 @@ from seqwise.data.corpus.sources import open_corpus, open_unsplit
 from seqwise.data.corpus.store import TokenStore
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
-from seqwise.errors import NonFiniteError, UsageError
+from seqwise.errors import UsageError
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language import ngram
-from seqwise.tasks.language.scoring import score_dynamically, score_text
+from seqwise.tasks.language.scoring import score_text
 from seqwise.tasks.language.task import Language, generate_text
-from seqwise.tasks.task import InferenceOptions
-from seqwise.training.api import TrainedModel, override_options
+from seqwise.training.api import TrainedModel
 
 NEURAL = [family for family in FAMILIES if family != "ngram"]
 GREEDY = SamplingOptions(greedy=True)
@@ -208,59 +206,6 @@ def test_the_loss_of_a_share_is_close_to_that_of_a_text_whose_halves_differ(
         assert nats / tokens == pytest.approx(full[0] / full[1], rel=0.06)
 
 
-# Dynamic evaluation
-
-
-@pytest.mark.parametrize("family", ["lstm", "transformer"])
-def test_dynamic_evaluation_with_a_rate_of_zero_is_static_evaluation(get_trained_model, book, family):
-    loaded = get_trained_model(family)
-    store = prepare_test_split(loaded, book)
-    nats, tokens = score_dynamically(deepcopy(loaded.model), store, loaded.settings, 0.0)
-    static = score_text(loaded.model, store, loaded.settings)
-    assert tokens == static[1]
-    assert nats == pytest.approx(static[0], rel=1e-5)
-
-
-@pytest.mark.parametrize("family", ["gru", "transformer"])
-def test_dynamic_evaluation_learns_a_repetitive_text_and_restores_the_model(get_trained_model, tmp_path, family):
-    loaded = get_trained_model(family)
-    text = tmp_path / "again.txt"
-    text.write_text("a gate of the old state forgets.\n" * 60)
-    before = {name: tensor.clone() for name, tensor in loaded.model.state_dict().items()}
-    static = loaded.evaluate(text).metrics["perplexity"]
-    assert loaded.evaluate(text, dynamic=True).metrics["perplexity"] < 0.8 * static
-    assert all(torch.equal(tensor, before[name]) for name, tensor in loaded.model.state_dict().items())
-    assert loaded.evaluate(text).metrics["perplexity"] == static
-
-
-def test_the_first_segment_is_scored_before_any_update(get_trained_model, tmp_path):
-    loaded = get_trained_model("lstm")
-    text = tmp_path / "short.txt"
-    text.write_text("the old gate.\n")  # less than one segment
-    static = loaded.evaluate(text).metrics["perplexity"]
-    assert loaded.evaluate(text, dynamic=True, dynamic_rate=5.0).metrics["perplexity"] == pytest.approx(
-        static, rel=1e-6
-    )
-
-
-def test_the_old_name_of_the_dynamic_rate_is_accepted_with_a_warning():
-    with pytest.warns(FutureWarning, match="the option 'rate' is now called 'dynamic_rate'"):
-        options = override_options(InferenceOptions(), {"rate": 0.5})
-    assert options.dynamic_rate == 0.5
-
-
-@pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])
-def test_an_invalid_dynamic_rate_is_rejected(get_trained_model, book, rate):
-    with pytest.raises(UsageError, match="--dynamic-rate"):
-        get_trained_model("lstm").evaluate(book, dynamic=True, dynamic_rate=rate)
-
-
-def test_a_dynamic_rate_that_is_too_large_is_an_error(get_trained_model, book):
-    loaded = get_trained_model("rnn")
-    with pytest.raises(NonFiniteError, match="smaller --dynamic-rate"):
-        loaded.evaluate(book, dynamic=True, dynamic_rate=1e38)
-
-
 # Generation
 
 
@@ -394,7 +339,7 @@ def test_ngrams_that_may_not_fit_into_memory_are_rejected(book, monkeypatch):
         check(book, model="ngram")
 
 
-@pytest.mark.parametrize("output", ["full", "adaptive", "sampled"])
+@pytest.mark.parametrize("output", ["full", "adaptive", "sampled", "mixture"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_valid_settings_are_accepted(book, output, tied):
     check(book, network={"width": 16, "embedding": 12, "depth": 1, "output": output, "tie_weights": tied})
@@ -414,6 +359,19 @@ def test_bfloat16_is_rejected_if_the_cpu_does_not_support_it(book, is_supported,
     else:
         with pytest.raises(UsageError, match="bfloat16 does not work"):
             check(book, training=training)
+
+
+def test_the_contexts_of_a_mixture_have_the_output_dropout_with_one_mask_per_sequence(book):
+    network = {"width": 16, "depth": 1, "dropout": 0.5, "output": "mixture", "softmaxes": 3}
+    settings = parse_settings(SMALL | {"model": "lstm", "network": network, "text": {"tokenizer": "characters"}})
+    model = Language.prepare(str(book), settings).build(ResolvedSettings.from_settings(settings))
+    torch.manual_seed(0)
+    contexts = model.train().head.output.compute_contexts(torch.randn(2, 7, 16))
+    assert contexts.shape == (2, 7, 3, 16)
+    is_dropped = contexts == 0
+    assert torch.equal(is_dropped, is_dropped[:, :1].expand_as(is_dropped))
+    assert 0.3 < is_dropped.float().mean() < 0.7
+    assert not (model.eval().head.output.compute_contexts(torch.randn(2, 7, 16)) == 0).any()
 
 
 # Warnings about the data

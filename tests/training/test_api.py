@@ -148,6 +148,7 @@ def test_sampling_options_are_keywords_of_predict(trained_model):
         ("full", "full softmax over"),
         ("adaptive", "adaptive softmax over"),
         ("sampled", "evaluation uses the full softmax over"),
+        ("mixture", "mixture of 2 softmaxes over"),
     ],
 )
 def test_an_evaluation_says_which_softmax_it_used(book, tmp_path, output, expected):

@@ -44,7 +44,7 @@ BATCH_SIZE, LENGTH = 4, 6
 CAPTURE_STEP = WARMUP_CALLS + 2  # number of the call with a given key at which its graph is captured
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 MODELS = ["rnn", "lstm", "gru", "transformer"]
-OUTPUTS = [{"output": "sampled", "samples": 8}, {"output": "adaptive"}, {"tie_weights": False}]
+OUTPUTS = [{"output": "sampled", "samples": 8}, {"output": "adaptive"}, {"output": "mixture"}, {"tie_weights": False}]
 
 
 class FakeGraph:

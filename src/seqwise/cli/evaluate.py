@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -15,8 +15,9 @@ from seqwise.cli import console
 from seqwise.cli.models import explain_missing_columns, is_run, load_model, reject_run_as_data
 from seqwise.cli.options import UNSET, list_typed, parse
 from seqwise.cli.predict import DECODING_OPTION_TASKS, DecodingOptions, build_beam_search, reject_options_of_other_tasks
-from seqwise.config import DYNAMIC_RATE, Device
+from seqwise.config import Device
 from seqwise.errors import UsageError
+from seqwise.metrics.options import DynamicMethod, FloatOrAuto, TextEvaluationOptions
 
 if TYPE_CHECKING:
     from seqwise.metrics.evaluation import Evaluation
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 # Option → the tasks that use it; for other tasks it is an error.
 OPTION_TASKS = DECODING_OPTION_TASKS | {
     "max_length": ("translate", "caption"),
-    "dynamic": ("language",),
-    "dynamic_rate": ("language",),
+    **{field.name: ("language",) for field in fields(TextEvaluationOptions)},
     "columns": ("classify", "tag", "translate", "caption"),
 }
 EXAMPLE = "seqwise evaluate runs/book book.txt --json"
@@ -51,10 +51,32 @@ class Evaluate(DecodingOptions):
     """Split of DATA to evaluate on."""
     columns: Annotated[str | None, UNSET] = None
     """Columns to read, if their names differ from those of the training data."""
-    dynamic: bool = False
-    """language: dynamic evaluation; the model is updated on each segment after scoring it."""
-    dynamic_rate: float = DYNAMIC_RATE
-    """Learning rate of --dynamic."""
+    softmax_temperature: Annotated[FloatOrAuto | None, UNSET] = None
+    """language: also evaluate with logits divided by this number; auto: the best on the validation split."""
+    cache: bool = TextEvaluationOptions.cache
+    """language: also evaluate with a continuous cache of the text so far."""
+    cache_window: int = TextEvaluationOptions.cache_window
+    """Past tokens in the cache."""
+    cache_weight: float = TextEvaluationOptions.cache_weight
+    """Share of the cache in the probabilities."""
+    cache_theta: float = TextEvaluationOptions.cache_theta
+    """Factor of the products of vectors in the cache."""
+    cache_search: bool = TextEvaluationOptions.cache_search
+    """Choose --cache-weight and --cache-theta on the validation split."""
+    dynamic: bool = TextEvaluationOptions.dynamic
+    """language: also evaluate dynamically; the model is updated on each segment after scoring it."""
+    dynamic_method: DynamicMethod = TextEvaluationOptions.dynamic_method
+    """Update rule of --dynamic: plain SGD, or RMS (Krause et al.), which needs the training data of the run."""
+    dynamic_rate: Annotated[float | None, UNSET] = None
+    """Learning rate of --dynamic; sgd 0.1, rms 0.00005 unless set."""
+    dynamic_decay: float = TextEvaluationOptions.dynamic_decay
+    """rms: how fast weights return to those of the run."""
+    dynamic_epsilon: float = TextEvaluationOptions.dynamic_epsilon
+    """rms: added to the root mean square of a gradient."""
+    dynamic_segment: Annotated[int | None, UNSET] = None
+    """Tokens between updates; sgd 20, rms 5, half a window for models without a state unless set."""
+    dynamic_search: bool = TextEvaluationOptions.dynamic_search
+    """Choose --dynamic-rate, and with rms --dynamic-decay, on the validation split."""
     out: Annotated[Path | None, UNSET] = None
     """Write input, expected and predicted of every example to this file (.jsonl, .csv, .tsv); forecast: or a plot
     (.svg, .png)."""
@@ -74,8 +96,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"{missing}; received {args.run}.", fix=f"For example: {EXAMPLE}")
     trained = load_model("evaluate", args.run, [args.data], args.device)
     reject_run_as_data(args.data)
-    if "dynamic_rate" in list_typed(argv) and not args.dynamic:
-        raise UsageError("--dynamic-rate has an effect with --dynamic only.", fix="Add --dynamic.")
+    _reject_unused(args, list_typed(argv))
     reject_options_of_other_tasks(list_typed(argv), str(trained.settings.task), OPTION_TASKS)
     if args.columns is not None:
         trained.settings = trained.settings.model_copy(update={"columns": args.columns})
@@ -83,9 +104,8 @@ def main(argv: Sequence[str]) -> int:
         beam_search=build_beam_search(args, trained.task.beam_search),
         max_length=args.max_length,
         target=args.target,
-        dynamic=args.dynamic,
-        dynamic_rate=args.dynamic_rate,
         out=args.out,
+        **{field.name: getattr(args, field.name) for field in fields(TextEvaluationOptions)},
     )
     option = "--columns" if trained.settings.task in OPTION_TASKS["columns"] else ""
     explanation = nullcontext() if args.columns else explain_missing_columns(trained, option)
@@ -101,6 +121,21 @@ def main(argv: Sequence[str]) -> int:
     if args.out is not None:
         console.log(f"saved to {args.out}")
     return 0
+
+
+def _reject_unused(args: Evaluate, typed: Sequence[str]) -> None:
+    """Raises an error for an option of a method that is not asked for, or that the method does not use."""
+    for name in typed:
+        method = name.partition("_")[0]
+        option = f"--{name.replace('_', '-')}"
+        if method in ("cache", "dynamic") and not getattr(args, method):
+            raise UsageError(f"{option} has an effect with --{method} only.", fix=f"Add --{method}.")
+        if name in ("dynamic_decay", "dynamic_epsilon") and args.dynamic_method != "rms":
+            raise UsageError(f"{option} has an effect with --dynamic-method rms only.", fix="Add --dynamic-method rms.")
+        if name in ("cache_weight", "cache_theta") and args.cache_search:
+            raise UsageError(f"{option} is chosen by --cache-search.", fix="Leave out one of them.")
+        if name == "dynamic_decay" and args.dynamic_search:
+            raise UsageError(f"{option} is chosen by --dynamic-search.", fix="Leave out one of them.")
 
 
 def _print_evaluation(evaluation: Evaluation) -> None:

@@ -18,4 +18,4 @@ class NextToken(nn.Module):
 
     def losses(self, vectors: Tensor, targets: Tensor) -> Tensor:
         """Returns the negative log likelihood of each target (B, T); a sampled softmax estimates it in training."""
-        return self.output.loss(vectors.flatten(0, 1), targets.flatten()).view_as(targets)  # type: ignore[operator]
+        return self.output.loss(vectors, targets)  # type: ignore[operator]

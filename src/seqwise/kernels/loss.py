@@ -7,7 +7,8 @@ and again. Here they exist for some rows (a chunk) at a time. With p = softmax(W
 
 so the gradients are computed while the chunk exists, and the backward pass only multiplies them by the gradient of the
 loss. The products are the three that any implementation needs. Where the rows have different gradients, or the backward
-pass runs a second time, the scores are computed once more.
+pass runs a second time, the scores are computed once more. A caller that knows of different gradients says so with
+`weighted`; the forward pass then computes losses only, which saves two products.
 
 Precision: scores and their gradients p − y are rounded to the type of the products; softmax, losses and the sums over
 rows are in float32 (float64 for such weights). 16-bit gradients are rounded at the end; multiplying by the gradient of
@@ -64,13 +65,15 @@ class LossInputs(NamedTuple):
     needs_grad: tuple[bool, bool, bool]  # of vectors, weight and bias
 
 
-def linear_cross_entropy(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+def linear_cross_entropy(
+    vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, weighted: bool = False
+) -> Tensor:
     """Returns −log softmax(vectors Wᵀ + b)[target] in nats, (N,), for vectors (N, D), weight (V, D), bias (V,) and
     targets (N,).
 
     Equal to `cross_entropy(linear(vectors, weight, bias), targets, reduction="none")` to rounding. Under autocast the
     products are in its dtype, unless weights are float64; the softmax, the sums over rows and the losses stay in
-    float32, or float64.
+    float32, or float64. `weighted` says that the losses will have different gradients; it changes no result.
     """
     device, dtype = vectors.device.type, weight.dtype
     if _is_autocast_enabled(device) and dtype != torch.float64:
@@ -80,7 +83,7 @@ def linear_cross_entropy(vectors: Tensor, weight: Tensor, bias: Tensor, targets:
         if len(targets) * len(weight) < MIN_SCORES[backend]:
             return _compute_unfused(vectors, weight, bias, targets, dtype)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (vectors, weight, bias)):
-            return _LinearCrossEntropy.apply(vectors, weight, bias, targets, dtype, backend)
+            return _LinearCrossEntropy.apply(vectors, weight, bias, targets, dtype, backend, weighted)
         return _compute(LossInputs(vectors, weight, bias, targets, dtype, backend, (False, False, False)))[0]
 
 
@@ -111,11 +114,21 @@ def _disable_autocast(device: str) -> AbstractContextManager[Any]:
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, dtype: torch.dtype, backend: str
+        ctx: Any,
+        vectors: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        targets: Tensor,
+        dtype: torch.dtype,
+        backend: str,
+        weighted: bool,
     ) -> Tensor:
         ctx.save_for_backward(vectors, weight, bias, targets)
         ctx.settings = dtype, backend, ctx.needs_input_grad[:3]
-        losses, ctx.gradients = _compute(LossInputs(vectors, weight, bias, targets, *ctx.settings))
+        inputs = LossInputs(vectors, weight, bias, targets, *ctx.settings)
+        losses, ctx.gradients = _compute(inputs._replace(needs_grad=(False, False, False)) if weighted else inputs)
+        if weighted:
+            ctx.gradients = None  # computed in the backward pass, with the gradients of the losses
         return losses
 
     @staticmethod
@@ -125,7 +138,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             with _disable_autocast(vectors.device.type):
                 compute = partial(_compute_unfused, targets=targets, dtype=ctx.settings[0])
                 grads = differentiate(lambda *inputs: [compute(*inputs)], (vectors, weight, bias), [grad_losses])
-            return *grads, None, None, None
+            return *grads, None, None, None, None
         gradients, ctx.gradients = ctx.gradients, None  # scaled in place below, so they serve one backward pass only
         # The gradient of a sum over the losses is one number, expanded: the stride says so without reading the values.
         is_uniform = len(targets) == 1 or (len(targets) > 1 and grad_losses.stride() == (0,))
@@ -134,12 +147,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
             with _disable_autocast(vectors.device.type):
                 _, gradients = _compute(inputs, grad_losses)
             rounded_grads = (None if grad is None else grad.to(like.dtype) for grad, like in zip(gradients, inputs[:3]))
-            return *rounded_grads, None, None, None
+            return *rounded_grads, None, None, None, None
         unscaled_grads, gradients, scaled_grads = list(gradients), None, []
         for like, factor in ((vectors, grad_losses[:, None]), (weight, grad_losses[0]), (bias, grad_losses[0])):
             # Removed from the list, so that each gradient is freed before the next is rounded.
             scaled_grads.append(_scale_gradient(unscaled_grads.pop(0), factor, like))
-        return *scaled_grads, None, None, None
+        return *scaled_grads, None, None, None, None
 
 
 def _compute(inputs: LossInputs, grad_losses: Tensor | None = None) -> tuple[Tensor, Gradients]:

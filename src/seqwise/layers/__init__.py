@@ -30,7 +30,7 @@ _NAMES_BY_MODULE = {
     "embedding": "CharacterCNN Embedding OneHot",
     "initialise": "forget_bias_ he_ orthogonal_ xavier_",
     "norm": "LayerNorm",
-    "output": "AdaptiveSoftmax FullSoftmax SampledSoftmax",
+    "output": "AdaptiveSoftmax FullSoftmax MixtureSoftmax SampledSoftmax",
     "positions": "LearnedPositions Rotary SinusoidalPositions rotary",
     "recurrent": "Bidirectional Recurrent StackedRecurrent",
     "rnn": "GRU LSTM RNN",

@@ -3,8 +3,12 @@
 Each has these methods; calling the layer calls `log_probabilities`:
 
     log_probabilities(vectors (…, D)) → (…, V)         normalised, always over the whole vocabulary
-    loss(vectors (N, D), targets (N,)) → (N,)          negative log-likelihood of each target, in nats
+    loss(vectors (…, D), targets (…)) → (…)            negative log-likelihood of each target, in nats
     describe()                                         one sentence for the run's description
+
+Those whose logits are linear in W also have this one, for evaluation:
+
+    tempered_losses(vectors (N, D), targets (N,), temperatures) → (temperatures, N)
 """
 
 from __future__ import annotations
@@ -32,17 +36,11 @@ class FullSoftmax(nn.Module):
 
     def __init__(self, width: int, vocabulary: int, tied: nn.Parameter | None = None):
         super().__init__()
-        if tied is not None and tied.shape[0] != vocabulary:
-            raise UsageError(
-                f"the tied matrix must have one row per word: expected {vocabulary:,} rows, received {tied.shape[0]:,}."
-            )
         self.width, self.vocabulary, self.tied = width, vocabulary, tied is not None
-        self.weight = nn.Parameter(torch.empty(vocabulary, width)) if tied is None else tied
+        self.weight = _create_weight(width, vocabulary) if tied is None else _check_tied_weight(tied, vocabulary)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         embedding_width = self.weight.shape[1]
         self.project = nn.Identity() if embedding_width == width else nn.Linear(width, embedding_width, bias=False)
-        if tied is None:
-            nn.init.normal_(self.weight, std=width**-0.5)
 
     def forward(self, vectors: Tensor) -> Tensor:
         return self.log_probabilities(vectors)
@@ -55,7 +53,12 @@ class FullSoftmax(nn.Module):
         return F.log_softmax(self.logits(vectors), dim=-1)
 
     def loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
-        return linear_cross_entropy(self.project(vectors), self.weight, self.bias, targets)
+        rows = self.project(vectors.flatten(0, -2))
+        return linear_cross_entropy(rows, self.weight, self.bias, targets.flatten()).view_as(targets)
+
+    def tempered_losses(self, vectors: Tensor, targets: Tensor, temperatures: Sequence[float]) -> Tensor:
+        """Returns the losses with logits divided by each temperature."""
+        return compute_tempered_losses(self.logits(vectors), targets, temperatures)
 
     def describe(self) -> str:
         return f"full softmax over {self.vocabulary:,} tokens, {'tied' if self.tied else 'untied'} projection"
@@ -98,6 +101,10 @@ class SampledSoftmax(FullSoftmax):
     def loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
         if not self.training:
             return super().loss(vectors, targets)
+        return self._estimate_loss(vectors.flatten(0, -2), targets.flatten()).view_as(targets)
+
+    def _estimate_loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
+        """Returns the losses (N,) of targets (N,) among the negatives of this batch."""
         negatives = self.sample_negatives()  # (S,)
         ids = torch.cat((targets, negatives))
         rows, bias = F.embedding(ids, self.weight), self.bias[ids]  # one lookup: one dense gradient
@@ -118,6 +125,64 @@ class SampledSoftmax(FullSoftmax):
         training = f"{self.samples:,} shared negatives, {'tied' if self.tied else 'untied'} projection"
         evaluation = f"evaluation uses the full softmax over {self.vocabulary:,} tokens"
         return f"sampled softmax in training ({training}); {evaluation}"
+
+
+class MixtureSoftmax(nn.Module):
+    """log Σ_k π_k softmax(W h_k + b), with h_k = tanh(P_k x + c_k) and π = softmax(R x) (Yang et al. 2018, §2.4).
+
+    The logits of one softmax are a matrix of rank D + 1 at most, whatever the contexts; those of a mixture are not.
+    All components share W, which may be `tied` to the embedding: P_k maps to its width. `dropout` acts on the h_k, of
+    all components together (…, K · E).
+    """
+
+    def __init__(self, width: int, vocabulary: int, softmaxes: int, tied: nn.Parameter | None = None):
+        super().__init__()
+        self.width, self.vocabulary, self.softmaxes, self.tied = width, vocabulary, softmaxes, tied is not None
+        self.weight = _create_weight(width, vocabulary) if tied is None else _check_tied_weight(tied, vocabulary)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.prior = nn.Linear(width, softmaxes, bias=False)
+        self.context = nn.Linear(width, softmaxes * self.weight.shape[1])
+        self.dropout: nn.Module = nn.Identity()
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return self.log_probabilities(vectors)
+
+    def compute_contexts(self, vectors: Tensor) -> Tensor:
+        """Returns the vectors h_k of all components, (…, K, E)."""
+        return self.dropout(torch.tanh(self.context(vectors))).unflatten(-1, (self.softmaxes, -1))
+
+    def log_priors(self, vectors: Tensor) -> Tensor:
+        """Returns the log-weights of the components, (…, K)."""
+        return F.log_softmax(self.prior(vectors), dim=-1)
+
+    def log_probabilities(self, vectors: Tensor) -> Tensor:
+        total: Tensor | None = None
+        # One component after the other: (…, K, V) would take K times the memory.
+        for context, log_prior in zip(self.compute_contexts(vectors).unbind(-2), self.log_priors(vectors).unbind(-1)):
+            term = F.log_softmax(F.linear(context, self.weight, self.bias), dim=-1) + log_prior[..., None]
+            total = term if total is None else torch.logaddexp(total, term)
+        assert total is not None
+        return total
+
+    def loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
+        rows = self.compute_contexts(vectors).flatten(0, -2)  # (N · K, E)
+        row_targets = targets.flatten().repeat_interleave(self.softmaxes)
+        losses = linear_cross_entropy(rows, self.weight, self.bias, row_targets, weighted=True)
+        log_posteriors = self.log_priors(vectors) - losses.view(*targets.shape, self.softmaxes)
+        return -log_posteriors.logsumexp(-1)
+
+    def tempered_losses(self, vectors: Tensor, targets: Tensor, temperatures: Sequence[float]) -> Tensor:
+        """Returns the losses with the logits of every component divided by each temperature; priors stay."""
+        losses = [compute_tempered_losses(F.linear(context, self.weight, self.bias), targets, temperatures)
+                  for context in self.compute_contexts(vectors).unbind(-2)]  # fmt: skip
+        return -(self.log_priors(vectors) - torch.stack(losses, dim=-1)).logsumexp(-1)
+
+    def describe(self) -> str:
+        projection = "tied" if self.tied else "untied"
+        return f"mixture of {self.softmaxes} softmaxes over {self.vocabulary:,} tokens, {projection} projection"
+
+    def extra_repr(self) -> str:
+        return f"{self.width}, {self.vocabulary}, softmaxes={self.softmaxes}, tied={self.tied}"
 
 
 class AdaptiveSoftmax(nn.Module):
@@ -152,11 +217,31 @@ class AdaptiveSoftmax(nn.Module):
         return self.softmax.log_prob(flat).unflatten(0, vectors.shape[:-1])
 
     def loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
-        return -self.softmax(_to_float32_under_autocast(vectors), targets).output
+        rows = _to_float32_under_autocast(vectors).flatten(0, -2)
+        return -self.softmax(rows, targets.flatten()).output.view_as(targets)
 
     def describe(self) -> str:
         cuts = ", ".join(f"{cut:,}" for cut in self.cutoffs)
         return f"adaptive softmax over {self.vocabulary:,} tokens, clusters cut at {cuts}; exact in evaluation too"
+
+
+def compute_tempered_losses(logits: Tensor, targets: Tensor, temperatures: Sequence[float]) -> Tensor:
+    """Returns the cross-entropies (temperatures, N) of logits (N, V) that are divided by each temperature."""
+    return torch.stack([F.cross_entropy(logits / temperature, targets, reduction="none")
+                        for temperature in temperatures])  # fmt: skip
+
+
+def _create_weight(width: int, vocabulary: int) -> nn.Parameter:
+    """Returns an untied W (V, D) with normal entries of standard deviation 1/√D."""
+    return nn.Parameter(nn.init.normal_(torch.empty(vocabulary, width), std=width**-0.5))
+
+
+def _check_tied_weight(weight: nn.Parameter, vocabulary: int) -> nn.Parameter:
+    if weight.shape[0] != vocabulary:
+        raise UsageError(
+            f"the tied matrix must have one row per word: expected {vocabulary:,} rows, received {weight.shape[0]:,}."
+        )
+    return weight
 
 
 def _to_float32_under_autocast(vectors: Tensor) -> Tensor:

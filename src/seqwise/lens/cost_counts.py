@@ -25,7 +25,7 @@ from seqwise.layers.attentive import AttentiveRecurrent, StateAttention
 from seqwise.layers.cells import Cell, EarlyResetGRUCell
 from seqwise.layers.embedding import CharacterCNN, Embedding
 from seqwise.layers.norm import LayerNorm
-from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax
+from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, MixtureSoftmax
 from seqwise.layers.positions import LearnedPositions
 from seqwise.layers.recurrent import Bidirectional, Recurrent
 from seqwise.layers.transformer import Decoder, FeedForward
@@ -294,6 +294,18 @@ def count_softmax(module: FullSoftmax, scope: Scope) -> Iterable[Component]:
     # Log-probabilities; a fused loss keeps the gradients of the vectors, the weights and the bias instead.
     fused = scope.length * build_term(width, 1), float(module.vocabulary * (width + 1))
     yield Component(scope.label, LOSS, activations=scope.length * module.vocabulary, fused=fused)
+
+
+@register_counter(MixtureSoftmax)
+def count_mixture_softmax(module: MixtureSoftmax, scope: Scope) -> Iterable[Component]:
+    width, rows = module.weight.shape[1], replace(scope, length=module.softmaxes * scope.length)
+    yield count_product(scope, OUTPUT, module.width, module.softmaxes * width)
+    prior = count_product(scope, OUTPUT, module.width, module.softmaxes, power=1)
+    # Beside the other product. Kept: log-priors, log-posteriors, the target of every row (64 bits), and the loss.
+    yield replace(prior, steps=ZERO, activations=scope.length * (4 * module.softmaxes + 1))
+    yield count_product(rows, OUTPUT, width, module.vocabulary, power=1)
+    # Log-probabilities of every component; a fused loss keeps nothing and computes them again in the backward pass.
+    yield Component(scope.label, LOSS, activations=rows.length * module.vocabulary, fused=(ZERO, 0.0))
 
 
 @register_counter(AdaptiveSoftmax)

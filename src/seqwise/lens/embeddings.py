@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from seqwise.layers.embedding import Embedding
-from seqwise.layers.output import FullSoftmax
+from seqwise.layers.output import FullSoftmax, MixtureSoftmax
 from seqwise.tasks.inspection import name_tokens
 from seqwise.tasks.tag.model import TagVocabulary
 from seqwise.text.tokenizer import Tokenizer
@@ -85,9 +85,9 @@ def build_vocabulary(
     rows = [token for token in range(len(tokenizer)) if token >= len(tokenizer.specials) and token != tokenizer.unknown]
     names = name_uniquely(tokenizer, rows)
     matrices = {"input": embedding.weight}
-    if isinstance(output, FullSoftmax) and not output.tied:
+    if isinstance(output, FullSoftmax | MixtureSoftmax) and not output.tied:
         matrices["output"] = output.weight
-    if isinstance(output, FullSoftmax) and frequencies is None:
+    if isinstance(output, FullSoftmax | MixtureSoftmax) and frequencies is None:
         frequencies = to_array(output.bias)  # which training starts from the log-frequencies
     embeddings = {kind: KeyedVectors(names, to_array(matrix)[rows]) for kind, matrix in matrices.items()}
     return Vocabulary(

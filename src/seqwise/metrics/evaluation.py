@@ -31,6 +31,8 @@ LOWER_IS_BETTER = frozenset({
     "perplexity", "word_perplexity", "bits_per_character", "unknown_tokens", "loss", "bidirectional_perplexity",
     "forward_perplexity", "backward_perplexity", "mse", "mae", "mase", "quantile_loss",
     *(f"{name}_{metric}" for name in ("naive", "seasonal_naive", "linear") for metric in ("mse", "mae", "mase")),
+    *(f"{method}_{metric}" for method in ("temperature", "cache", "dynamic")
+      for metric in ("perplexity", "word_perplexity", "bits_per_character")),
 })  # fmt: skip
 MIN_OVERLAP = 0.01  # share of examples that also occur in training, from which a note says so
 EXP_LIMIT = 700  # exp of a larger number is treated as infinite: float64 ends near e^709

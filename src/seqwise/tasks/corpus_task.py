@@ -18,7 +18,7 @@ from seqwise.data.corpus.store import TokenStore
 from seqwise.data.examples import TooShortError
 from seqwise.data.limits import limited, use_limits
 from seqwise.data.tables import reject_columns
-from seqwise.errors import UsageError, suggest
+from seqwise.errors import SeqwiseError, UsageError, suggest
 from seqwise.metrics.evaluation import BLOCK_TOKENS, Baseline, compute_entropy, exp_or_inf
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import ModelBundle, Preprocessor, Size, Task
@@ -152,6 +152,23 @@ class CorpusTask(Task):
         corpus, split = select_split(data, bundle.settings, split, bundle.training_fingerprint)
         part = "all of it" if split == "all" else f"the {split} split"
         return prepare_stores(corpus, bundle.preprocessor.tokenizer)[split], f"{data}, {part}"
+
+    @classmethod
+    def find_split(cls, bundle: ModelBundle, data: str, split: str, is_own: bool) -> tuple[TokenStore, str] | None:
+        """Returns a split of data that has splits, or else of the training data of the run, and what it is, in words.
+
+        With `is_own` only the training data of the run counts. None if it cannot be read or has changed.
+        """
+        for source in dict.fromkeys(filter(None, (data, bundle.training_data))):
+            try:
+                corpus, _ = select_split(source, bundle.settings, split, bundle.training_fingerprint)
+            except SeqwiseError:
+                continue
+            has_own_splits = corpus.has_predefined_splits and source == data and not is_own
+            if has_own_splits or corpus.fingerprint == bundle.training_fingerprint:
+                store = prepare_stores(corpus, bundle.preprocessor.tokenizer)[split]
+                return store, f"the {split} split of {source}"
+        return None
 
     @classmethod
     def compute_baselines(cls, bundle: ModelBundle, counts: np.ndarray) -> tuple[Baseline, ...]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol, Self
 from torch import Tensor, nn
 
 from seqwise.callbacks import LogFunction, ProgressCallback, no_log, no_progress
-from seqwise.config import DYNAMIC_RATE, Settings
+from seqwise.config import Settings
 from seqwise.data.batch import Batches
 from seqwise.data.in_memory import save_data
 from seqwise.data.records import Data
@@ -30,6 +30,7 @@ from seqwise.families import get_family
 from seqwise.files import write_text
 from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.options import TextEvaluationOptions
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.checks import check_family, check_memory, check_output, check_precision
 from seqwise.tasks.defaults import DefaultsContext, SetDefault, set_fallback_defaults
@@ -109,6 +110,7 @@ class ModelBundle:
     training_fingerprint: str = ""  # fingerprint of the training data
     training: TrainingSummary | None = None  # None for runs of versions that did not save it
     target: str | None = None  # translate: the language that is inspected; the first unless set
+    training_data: str = ""  # the training data as the user named it; "" if it is not known
 
     def choose_metric(self, options: InferenceOptions, default: str) -> str:
         """Returns the primary metric: of the options if they name one, else of the training data, else `default`."""
@@ -116,7 +118,7 @@ class ModelBundle:
 
 
 @dataclass(frozen=True)
-class InferenceOptions:
+class InferenceOptions(TextEvaluationOptions):
     """Options of `evaluate` and `predict` for all tasks; each task reads those that apply to it."""
 
     beam_search: BeamSearchOptions = BeamSearchOptions()
@@ -125,8 +127,6 @@ class InferenceOptions:
     max_length: int | None = None
     target: str | None = None  # translate: languages, separated by commas
     top: int = 5  # masked, classify: alternatives shown
-    dynamic: bool = False  # language: dynamic evaluation, which trains on each segment after scoring it
-    dynamic_rate: float = DYNAMIC_RATE  # learning rate of dynamic evaluation
     out: Path | None = None  # evaluate: the file to which input, expected and predicted values are written
     examples: bool = False  # evaluate: also return what each example adds to the primary metric
     primary_metric: str | None = None  # evaluate: overrides the primary metric of a task that has several
@@ -134,6 +134,7 @@ class InferenceOptions:
 
     def __post_init__(self) -> None:
         check_option_types(self)
+        super().__post_init__()
         if self.max_length is not None and self.max_length < 1:
             raise UsageError(f"the maximum length must be at least 1; received {self.max_length}.")
 

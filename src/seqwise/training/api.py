@@ -176,8 +176,9 @@ class TrainedModel:
     @cached_property
     def bundle(self) -> ModelBundle:
         """The model with its settings and its preprocessor, an argument of the methods of a task."""
-        training = TrainingSummary.load(self.run.folder)
-        return ModelBundle(self.model, self.settings, self.run.preprocessor, self.run.metadata.fingerprint, training)
+        training, metadata = TrainingSummary.load(self.run.folder), self.run.metadata
+        preprocessor, fingerprint = self.run.preprocessor, metadata.fingerprint
+        return ModelBundle(self.model, self.settings, preprocessor, fingerprint, training, training_data=metadata.data)
 
     def evaluate(
         self,

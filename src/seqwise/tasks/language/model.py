@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import replace
 from itertools import chain, islice
 
@@ -21,7 +22,7 @@ from seqwise.kernels.packed_linear import PackedLinear
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD, log_frequencies
-from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, SampledSoftmax
+from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, MixtureSoftmax, SampledSoftmax
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.ngram import NGramModel
@@ -52,6 +53,8 @@ class LanguageModel(nn.Module):
         self.output_dropout = dropout_class(network.get_output_dropout(self.stateful))
         self.activation_regularization = settings.recurrent.activation_regularization
         self.temporal_regularization = settings.recurrent.temporal_regularization
+        if isinstance(self.head.output, MixtureSoftmax):
+            self.head.output.dropout = deepcopy(self.output_dropout)
 
     def _build_output(self, settings: ResolvedSettings, vocabulary_size: int, counts: Tensor | None) -> nn.Module:
         width: int = self.backbone.width  # type: ignore[assignment]
@@ -60,6 +63,8 @@ class LanguageModel(nn.Module):
             return AdaptiveSoftmax(width, vocabulary_size, [vocabulary_size // 10, vocabulary_size // 2])
         if settings.network.output == "sampled":
             return SampledSoftmax(width, vocabulary_size, settings.network.samples, tied_weight, counts)
+        if settings.network.output == "mixture":
+            return MixtureSoftmax(width, vocabulary_size, settings.network.softmaxes, tied_weight)
         return FullSoftmax(width, vocabulary_size, tied_weight)
 
     @torch.no_grad()

@@ -9,20 +9,17 @@ beginning of the text. So models that read the text in different ways have the s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqwise.backbones.states import detach
 from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.data.batch import TokenBatch, spread_batches, spread_indices
 from seqwise.data.corpus.batching import BlockEvaluationLoader, StreamEvaluationLoader, WindowEvaluationLoader
 from seqwise.data.corpus.store import TokenStore
-from seqwise.errors import NonFiniteError, UsageError
-from seqwise.losses import Loss, total
+from seqwise.losses import total
 from seqwise.metrics.evaluation import (
     BLOCK_TOKENS,
     ExampleScores,
@@ -38,7 +35,6 @@ from seqwise.text.tokenizer import Tokenizer
 
 BATCH_SIZE = 16  # windows scored together, or streams, each of which begins with an empty state
 FULL_TEXT_WINDOW = 256  # tokens scored at once if data.window is "full"
-DYNAMIC_WINDOW = 20  # tokens between updates of dynamic evaluation, for models with a state
 TOKENS_PER_SOFTMAX = 256  # distributions over the vocabulary in memory at once
 CONTEXT_TOKENS = 32  # tokens before a block that are shown with it
 BLOCK_UNIT = f"blocks of {BLOCK_TOKENS} tokens"
@@ -87,48 +83,13 @@ def get_window(settings: ResolvedSettings) -> int:
     return settings.data.window if isinstance(settings.data.window, int) else FULL_TEXT_WINDOW
 
 
-def score_dynamically(
-    model: nn.Module,
-    store: TokenStore,
-    settings: ResolvedSettings,
-    rate: float,
-    progress: ProgressCallback = no_progress,
-    block_sums: ScoreSums | None = None,
-) -> tuple[float, int]:
-    """Scores each segment of the text, then trains on it (dynamic evaluation: Mikolov et al. 2010; Krause et al. 2018).
-
-    Every token is scored before the model is trained on it. The weights of `model` change.
-    """
-    if not (0 <= rate < math.inf):
-        raise UsageError(f"--dynamic-rate: expected a finite number, at least 0; received {rate:g}.")
-    window = get_window(settings)
-    if model.stateful:
-        batches = StreamEvaluationLoader(store, 1, DYNAMIC_WINDOW).epoch()
-    else:
-        batches = WindowEvaluationLoader(store, 1, window, window // 2).epoch()
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-
-    def update(loss: Loss) -> None:
-        optimizer.zero_grad()
-        (loss.total / loss.count).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-
-    nats, num_tokens = _sum_losses(model, batches, block_sums, lambda done: progress(done, len(store) - 1), update)
-    if not math.isfinite(nats):
-        problem = f"the loss became {nats:g} while learning from the text."
-        raise NonFiniteError(problem, fix="Choose a smaller --dynamic-rate.")
-    return nats, num_tokens
-
-
 def _sum_losses(
     model: nn.Module,
     batches: Iterable[TokenBatch],
     block_sums: ScoreSums | None,
     progress: Callable[[int], None],
-    update: Callable[[Loss], None] | None = None,
 ) -> tuple[float, int]:
-    """Returns the summed loss of batches and their number of tokens; `update` is called with the loss of each."""
+    """Returns the summed loss of batches and their number of tokens."""
     device = next(model.eval().parameters()).device
     state, nats, num_tokens = None, 0.0, 0
     for batch in batches:
@@ -141,11 +102,8 @@ def _sum_losses(
             assert batch.positions is not None
             positions = batch.positions.numpy()[:, None] + 1 + np.arange(losses.shape[1])  # of the targets
             mask = np.ones_like(positions, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
-            block_sums.add(positions[mask] // BLOCK_TOKENS, losses.detach().double().cpu().numpy()[mask])
-        if update is not None:
-            update(loss)
-            state = detach(state)
-        nats, num_tokens = nats + float(loss.total.detach()), num_tokens + loss.count
+            block_sums.add(positions[mask] // BLOCK_TOKENS, losses.double().cpu().numpy()[mask])
+        nats, num_tokens = nats + float(loss.total), num_tokens + loss.count
         progress(num_tokens)
     return nats, num_tokens
 
@@ -177,6 +135,20 @@ def predict_tokens(model: nn.Module, store: TokenStore, settings: ResolvedSettin
     for positions, _, scores in iterate_log_probabilities(model, store, settings):
         predicted[positions] = scores.argmax(-1).cpu().numpy()
     return predicted
+
+
+@torch.no_grad()
+def iterate_vectors(model: nn.Module, batches: Iterable[TokenBatch]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yields the vectors that enter the output layer (n, D) and their targets (n,), batch by batch."""
+    device, state = next(model.eval().parameters()).device, None
+    for batch in batches:
+        batch, state = batch.to(device), None if batch.resets_state else state
+        output = model.backbone(model.embedding(batch.ids), state)  # type: ignore[operator]
+        vectors, state = output.vectors, output.state
+        if batch.mask is None:
+            yield vectors.flatten(0, 1), batch.targets.flatten()
+        else:
+            yield vectors[batch.mask], batch.targets[batch.mask]
 
 
 @torch.no_grad()

@@ -9,7 +9,6 @@ This module connects the parts; each is explained in its own module.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 
 import torch
 
@@ -39,6 +38,7 @@ from seqwise.tasks.defaults import (
 )
 from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.language.inspection import inspect_store, inspect_text
+from seqwise.tasks.language.methods import MethodEvaluation, reject_methods_of_ngrams
 from seqwise.tasks.language.model import LanguageModel as LanguageModel
 from seqwise.tasks.language.model import Model as Model
 from seqwise.tasks.language.model import build_model
@@ -51,7 +51,6 @@ from seqwise.tasks.language.scoring import (
     create_block_sums,
     iterate_block_predictions,
     measure_block_overlap,
-    score_dynamically,
     score_text,
 )
 from seqwise.tasks.latency import Stopwatch
@@ -108,7 +107,7 @@ class Language(CorpusTask):
 
     set_defaults = staticmethod(set_language_defaults)
     primary_metric = ("perplexity", "ppl")
-    outputs = ("full", "adaptive", "sampled")
+    outputs = ("full", "adaptive", "sampled", "mixture")
 
     def check_settings(self, settings: ResolvedSettings) -> None:
         if not get_family(settings.model).has_gradients:
@@ -122,7 +121,7 @@ class Language(CorpusTask):
             fix = "Leave out --recurrent.bidirectional, or use --task masked."
         elif network.output == "adaptive" and kind in ("bpe", "wordpiece"):
             problem = f"the adaptive softmax needs ids sorted by frequency, which {kind} does not provide."
-            fix = "Use --text.tokenizer words, or --network.output full or sampled."
+            fix = "Use --text.tokenizer words, or --network.output full, sampled or mixture."
         elif network.output == "adaptive" and size < MIN_ADAPTIVE_VOCABULARY:
             expected = f"a vocabulary of at least {MIN_ADAPTIVE_VOCABULARY} tokens"
             problem = f"the adaptive softmax needs {expected}; received {size}."
@@ -180,24 +179,21 @@ class Language(CorpusTask):
 
     @classmethod
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
-        """Returns the perplexity: of the test split of the training data or of a folder, or of any other whole text."""
+        """Returns the perplexity: of the test split of the training data or of a folder, or of any other whole text.
+
+        The results of other methods, such as a cache, have names of their own.
+        """
         model, settings = bundle.model, bundle.settings
         check_output_path(options.out)
+        reject_methods_of_ngrams(model, options)
         store, description = cls.open_store(bundle, data, split)
         training = bundle.training
         masks = None if training is None else find_training_blocks(training, store)
         has_overlap = masks is not None and bool(masks[1].any())
         block_sums = create_block_sums(store) if options.examples or has_overlap else None
         with Stopwatch() as watch:
-            if options.dynamic:
-                if isinstance(model, NGramModel):
-                    raise UsageError("an n-gram model cannot be evaluated dynamically.", fix="Leave out --dynamic.")
-                rate = options.dynamic_rate
-                sums = score_dynamically(deepcopy(model), store, settings, rate, options.progress, block_sums)
-                method = f"dynamic evaluation: each segment is scored, then trained on (SGD, rate {rate:g})"
-            else:
-                sums = score_text(model, store, settings, progress=options.progress, block_sums=block_sums)
-                method = describe_context(model, settings, store)
+            sums = score_text(model, store, settings, progress=options.progress, block_sums=block_sums)
+        method_results = MethodEvaluation(cls, bundle, data, store, options).run()
         if options.out is not None:
             tokenizer = bundle.preprocessor.tokenizer
             write_predictions(options.out, iterate_block_predictions(model, store, settings, tokenizer))
@@ -211,11 +207,15 @@ class Language(CorpusTask):
             examples = build_block_examples(block_sums, store, bundle.preprocessor.tokenizer)
         counts = store.count_tokens(len(bundle.preprocessor.tokenizer))
         counts[store.read(0, 1)] -= 1  # nothing predicts the first token
+        metrics, definitions = result.compute_metrics(), dict(DEFINITIONS)
+        for each in method_results:
+            metrics |= each.compute_metrics(store)
+            definitions |= each.definitions
         return Evaluation(
-            result.compute_metrics(),
-            DEFINITIONS,
+            metrics,
+            definitions,
             description,
-            method,
+            "\n".join([describe_context(model, settings, store), *(each.description for each in method_results)]),
             warnings=tuple(warnings),
             seconds=watch.seconds,
             examples=examples,
