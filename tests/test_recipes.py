@@ -73,12 +73,12 @@ def test_a_recipe_trains_and_has_its_metric(name: str, tiny_data, tmp_path: Path
     words = ["train", "--recipe", name, data, "--config", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "run")]
     status = main(words)
     assert status == 0, capsys.readouterr().err
-    for evaluation in recipe.evaluations.values():
+    for key, evaluation in recipe.evaluations.items():
         capsys.readouterr()
         words = ["evaluate", str(tmp_path / "run"), data, "--split", recipe.split, "--json"]
         assert main([*words, *build_evaluation_options(evaluation.options)]) == 0
         metrics = json.loads(capsys.readouterr().out)
-        assert math.isfinite(metrics[recipe.metric])
+        assert math.isfinite(metrics[recipe.get_metric(key)])
 
 
 @pytest.mark.parametrize("name", RECIPES)

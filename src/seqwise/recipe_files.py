@@ -44,6 +44,8 @@ class RecipeEvaluation(RecipePart):
 
     options: dict[str, bool | int | float | str] = {}
     """Options of `seqwise evaluate`, such as `beam: 5`."""
+    metric: str | None = None
+    """Metric of `seqwise evaluate`, if it is not that of the recipe."""
     published: Published
     required: float
     """The mean of our seeds must be at least as good."""
@@ -90,9 +92,13 @@ class Recipe(RecipePart):
 
     def compute_digest(self) -> str:
         """Returns a digest of everything that changes the numbers; descriptions and goals do not."""
-        options = {name: evaluation.options for name, evaluation in self.evaluations.items()}
-        values = [self.data, self.prepare, self.get_setting_values(), self.metric, self.scale, self.split, options]
+        evaluations = {name: [self.get_metric(name), each.options] for name, each in self.evaluations.items()}
+        values = [self.data, self.prepare, self.get_setting_values(), self.scale, self.split, evaluations]
         return compute_digest(json.dumps(values, sort_keys=True).encode())
+
+    def get_metric(self, evaluation: str) -> str:
+        """Returns the metric of an evaluation."""
+        return self.evaluations[evaluation].metric or self.metric
 
     def is_at_least(self, value: float, bound: float) -> bool:
         """Returns whether a value is as good as a bound."""
