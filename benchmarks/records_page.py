@@ -61,7 +61,7 @@ def build_section(name: str, recipe: Recipe, results: RecipeResults | None) -> s
     commands = "\n".join(build_commands(name, recipe))
     parts = [
         f"## {name}",
-        recipe.description.strip(),
+        recipe.description.strip().replace("<", "&lt;"),  # Markdown would read <unk> as a tag
         "Published:\n\n" + "\n".join(sources),
         f"Selection: {recipe.selection.strip()}",
         f"```text\n{commands}\n```",

@@ -84,7 +84,7 @@ def test_a_recipe_trains_and_has_its_metric(name: str, tiny_data, tmp_path: Path
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_numbers_of_a_recipe_are_consistent(name: str):
     recipe = read_recipe(name)
-    assert recipe.lower_is_better == (recipe.metric in LOWER_IS_BETTER)
+    assert {recipe.get_metric(key) in LOWER_IS_BETTER for key in recipe.evaluations} == {recipe.lower_is_better}
     assert recipe.settings.task is not None
     Budget.parse(str(recipe.settings.budget))
     for evaluation in recipe.evaluations.values():
