@@ -161,8 +161,7 @@ def save_result(job: Job, num_jobs: int) -> None:
 
 
 def get_output_file(out: Path, name: str) -> Path:
-    """Returns the file of the results of a recipe in OUT; creates its folder."""
-    (out / "results").mkdir(parents=True, exist_ok=True)
+    """Returns the file of the results of a recipe in OUT."""
     return out / "results" / get_results_file(name).name
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -297,6 +298,20 @@ def test_results_of_unknown_recipes_are_not_published(records, tmp_path, capsys)
     write_file(tmp_path / "results" / "own.json", json.dumps(results))
     assert records.main(["--publish", str(tmp_path)]) == 2
     assert "not results of a recipe in the repository" in capsys.readouterr().err
+
+
+def test_results_are_published_beside_the_recipes(records, tmp_path, monkeypatch):
+    seed = {"validation": {"test": 82.0}, "test": {"test": 83.0}, "minutes": 1.0, "device": "H1", "jobs": 1}
+    results = {"recipe": "sst2", "digest": "d", "seeds": {"1": {**seed, "date": "2026-01-01", "version": "0"}}}
+    write_file(tmp_path / "out" / "results" / "sst2.json", json.dumps(results))
+    commands: list[list[str]] = []
+    monkeypatch.setattr(records, "get_results_file", lambda name: tmp_path / "repository" / f"{name}.json")
+    monkeypatch.setattr(
+        records.subprocess, "run", lambda words, **_: commands.append(words) or subprocess.CompletedProcess(words, 0)
+    )
+    assert records.main(["--publish", str(tmp_path / "out")]) == 0
+    assert read_results(tmp_path / "repository" / "sst2.json").seeds[1].test == {"test": 83.0}  # type: ignore[union-attr]
+    assert [Path(words[1]).name for words in commands] == ["generate.py"]
 
 
 def test_the_page_has_every_recipe_and_its_results(benchmark_script, make_job, record_jobs):

@@ -79,6 +79,7 @@ def add_results(path: Path, new: RecipeResults) -> RecipeResults:
     saved = read_results(path)
     if saved is not None and saved.digest == new.digest:
         new = new.model_copy(update={"seeds": saved.seeds | new.seeds})
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, new.to_json())
     return new
 
