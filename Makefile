@@ -3,7 +3,7 @@
 #   PYTHON     the interpreter to build .venv with; otherwise the first one found that is new enough
 #   PIP_ARGS   passed on to pip, e.g. PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 #              for PyTorch's small CPU build where the default index would fetch gigabytes of CUDA
-#   ARGS       passed on to pytest, to the demo or to the benchmarks, e.g. make test ARGS="tests/layers -x"
+#   ARGS       passed on to pytest, the demo, benchmarks or records, e.g. make test ARGS="tests/layers -x"
 #   AREA       the benchmark to run, e.g. make bench AREA=recurrent ARGS="--device cpu --quick"
 
 VENV  := .venv
@@ -16,7 +16,7 @@ export GOMP_SPINCOUNT ?= 1000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-faults test-gpu lint format bench studio clean
+.PHONY: help install demo test test-all test-faults test-gpu lint format bench records studio clean
 
 help:
 	@echo "make install     .venv with seqwise and the development tools in it"
@@ -28,6 +28,7 @@ help:
 	@echo "make lint        ruff and mypy"
 	@echo "make format      let ruff rewrite the layout"
 	@echo "make bench       benchmarks against other libraries, results in build/bench as JSON; AREA=recurrent for one"
+	@echo "make records     published results reproduced on a GPU: hours; ARGS=\"--recipes sst2 --jobs 4\"; see docs/records.md"
 	@echo "make studio      the browser application on the runs in runs/; ARGS=\"FOLDER …\" for others"
 	@echo "make clean       remove .venv and everything that was built"
 	@echo
@@ -73,6 +74,9 @@ bench: $(STAMP)
 	@status=0; for area in $(AREA); do \
 	  test -f benchmarks/$$area.py || { echo "there is no area $$area; there are: $(AREAS)"; exit 2; }; \
 	  $(BIN)/python benchmarks/$$area.py --json build/bench/$$area.json $(ARGS) || status=1; echo; done; exit $$status
+
+records: $(STAMP)
+	$(BIN)/python benchmarks/records.py $(ARGS)
 
 studio: $(STAMP)
 	$(BIN)/seqwise studio $(ARGS)

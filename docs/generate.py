@@ -1,6 +1,6 @@
 """Writes the generated parts of the documentation.
 
-    python docs/generate.py                  the tables of settings, recorded names, comparisons and speed
+    python docs/generate.py                  the tables of settings, recorded names, comparisons, speed and records
     python docs/generate.py --transcripts    also run every `$ ` command of docs/*.md and insert its real output
     python docs/generate.py --transcripts tag.md caption.md    the same for some pages only
     python docs/generate.py --comparisons    also rewrite the recorded reports with the present verdicts and page
@@ -46,6 +46,7 @@ from seqwise.vectors.settings import VectorSettings
 DOCS = Path(__file__).parent
 sys.path.append(str(DOCS.parent / "benchmarks"))
 from measuring import Column  # noqa: E402 - a script, not part of the package
+from records_page import build_records  # noqa: E402
 
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 TAKES_MINUTES = re.compile(r"# (takes )?minutes\s*$", re.MULTILINE)
@@ -384,6 +385,7 @@ PARTS = {
     "names": ("layers.md", build_names_table),
     "comparisons": ("comparisons/README.md", build_comparisons),
     "performance": ("performance.md", build_performance_tables),
+    "records": ("records.md", build_records),
 }
 
 

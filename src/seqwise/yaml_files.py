@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,25 @@ def parse_yaml(text: str) -> Any:
         raise yaml.YAMLError(str(error)) from None
     except (AttributeError, LookupError):  # PyYAML on !!timestamp x, !!bool x, !!int ""
         raise yaml.YAMLError("a value does not have the type that is written before it (!!)") from None
+
+
+def find_line(text: str, location: Sequence[int | str]) -> int | None:
+    """Returns the line, from 1, of the key or item that a sequence of keys and indices leads to.
+
+    A key that does not exist is in the line of the mapping that lacks it; None for an empty text.
+    """
+    node = yaml.compose(text, yaml.SafeLoader)
+    line = None if node is None else node.start_mark.line + 1
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            pair = next((pair for pair in node.value if pair[0].value == str(part)), None)
+            if pair is None:
+                return line
+            line, node = pair[0].start_mark.line + 1, pair[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+    return line
 
 
 def _parse_quickly(text: str) -> Any:

@@ -175,7 +175,7 @@ def test_every_link_leads_to_a_file():
     assert [link for page, link in links if "://" not in link and not (page.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("part", ["settings", "names"])
+@pytest.mark.parametrize("part", ["settings", "names", "records"])
 def test_generated_tables_are_up_to_date(part: str):
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None

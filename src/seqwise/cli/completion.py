@@ -1,6 +1,7 @@
 """`seqwise --print-completion bash|zsh`: a script that completes commands, options and the choices of options.
 
-The options are those of each command's `--help-all`, so that nothing is listed twice. zsh reads the same script.
+The options are those of each command's `--help-all`, so that nothing is listed twice. Names of recipes are completed
+too. zsh reads the same script.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from importlib import import_module
 
 from seqwise.cli.options import find_options
 from seqwise.errors import UsageError
+from seqwise.recipe_files import list_recipe_names
 
 SHELLS = ("bash", "zsh")
 SCRIPT = """{start}_seqwise() {{
@@ -53,12 +55,15 @@ def build_script(arguments: Sequence[str], commands: Iterable[str]) -> str:
         known = _find_options(name)
         options.append(f'          "{name}") words="{" ".join(known)}" ;;')
         choices += [f'      "{name} {option}") words="{values}" ;;' for option, values in known.items() if values]
+    recipes = list_recipe_names()
+    choices.append(f'      "train --recipe") words="{" ".join(recipes)}" ;;')
+    arguments_by_command = {**parents, "recipes": recipes}
     return SCRIPT.format(
         start=ZSH_START if arguments[0] == "zsh" else "",
         commands=" ".join(commands),
         parents="|".join(parents),
         subcommands="\n".join(
-            f'          {parent}) words="{" ".join(children)}" ;;' for parent, children in parents.items()
+            f'          {command}) words="{" ".join(words)}" ;;' for command, words in arguments_by_command.items()
         ),
         choices="\n".join(choices),
         options="\n".join(options),

@@ -31,6 +31,7 @@ COMMANDS = {
     "vectors": "train and query word vectors: nearest, analogy, evaluate, plot",
     "lab": "run the statements of textbooks as experiments: claim, numbers, verdict, figure",
     "studio": "show runs in the browser: as they train, compared, in use, and from the inside",
+    "recipes": "list the published results that can be reproduced with seqwise train --recipe",
     "check": "check data before training: errors with file, line, cause and fix",
     "doctor": "report versions, device, memory and optional packages, and what to install",
 }

@@ -17,13 +17,14 @@ from seqwise.budget import Budget
 from seqwise.cli import console
 from seqwise.cli.models import reject_run_as_data
 from seqwise.cli.options import UNSET, find_value, list_typed, parse, read_config
-from seqwise.config import Settings
+from seqwise.config import Settings, merge_settings, parse_settings
 from seqwise.errors import UsageError
 from seqwise.families import get_family
 from seqwise.files import check_output_path
 from seqwise.image import SUFFIXES
 from seqwise.locks import lock_folder
 from seqwise.new_folders import create_folder, reserve_folder
+from seqwise.recipe_files import read_recipe
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import Task
@@ -48,7 +49,7 @@ class Train:
     """
 
     main_options: ClassVar = (
-        "task", "model", "budget", "out", "resume", "config", "columns", "target", "horizon",
+        "task", "model", "budget", "out", "resume", "recipe", "config", "columns", "target", "horizon",
         "network.width", "network.depth", "training.learning-rate", "seed", "device",
     )  # fmt: skip
 
@@ -58,6 +59,8 @@ class Train:
     """Run folder to create; runs/TASK-MODEL-N by default."""
     resume: Annotated[Path | None, UNSET] = None
     """Resume this run instead of starting a new one; with a larger --budget also one that is complete."""
+    recipe: Annotated[str | None, UNSET] = None
+    """Settings of a published result: a name that seqwise recipes lists, or a file. --config and flags override it."""
     config: Annotated[Path | None, UNSET] = None
     """Settings file (YAML); flags override it."""
     plot: Annotated[Path | None, UNSET] = None
@@ -71,7 +74,7 @@ COMMAND_OPTIONS = tuple(each.name for each in fields(Train))  # options that are
 
 
 def main(argv: Sequence[str]) -> int:
-    settings = read_config(argv, [find_value(argv, "--model")])
+    settings = _read_settings(argv)
     default = None if settings is None else Train(settings=settings)
     args = parse(Train, argv, prog="seqwise train", example=EXAMPLES, default=default)
     typed = list_typed(argv)
@@ -118,6 +121,16 @@ def main(argv: Sequence[str]) -> int:
         return INTERRUPTED
 
 
+def _read_settings(argv: Sequence[str]) -> Settings | None:
+    """Returns the settings of `--recipe`, overridden by those of `--config`; None without either."""
+    settings = read_config(argv, [find_value(argv, "--model")])
+    recipe = find_value(argv, "--recipe")
+    if recipe is None:
+        return settings
+    changes = {} if settings is None else settings.model_dump(exclude_unset=True)
+    return parse_settings(merge_settings(read_recipe(recipe).get_setting_values(), changes))
+
+
 def _advise_resume(folder: Path | None, num_processes: int) -> str:
     """Returns how to resume the run in a folder; nothing if it has not been created."""
     from seqwise.training.checkpoints import get_resume_command
@@ -136,8 +149,8 @@ def _reject_contradictions(args: Train) -> None:
         raise UsageError(f"--nproc: expected at least 1; received {args.nproc}.")
     if args.settings.budget is not None:
         Budget.parse(args.settings.budget)
-    if args.resume is not None and (args.out or args.config):
-        option = "--out" if args.out else "--config"
+    if args.resume is not None and (args.out or args.config or args.recipe):
+        option = "--out" if args.out else "--config" if args.config else "--recipe"
         fix = f"Leave out {option}: seqwise train --resume {shlex.quote(str(args.resume))}"
         raise UsageError(f"a run is resumed in its own folder with its own settings; received {option}.", fix=fix)
 

@@ -1,0 +1,170 @@
+"""One run of a recipe with one seed, for `records.py`: which command is next follows from the files that are there.
+
+    OUT/NAME/seed-0/                     the run folder
+    OUT/NAME/seed-0.valid.static.json    an evaluation, as `seqwise evaluate --json` printed it
+    OUT/NAME/seed-0.log                  the output of all commands
+    OUT/NAME/recipe.json                 digest of the recipe, whose change would mix two versions of it
+    OUT/data/                            data that a recipe prepares
+    OUT/results/NAME.json                the results of all seeds
+
+A trial of other settings (`--set`) has a folder beside those of the seeds. A finished evaluation is never repeated, so
+that each seed is tested once. This module starts no process.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from seqwise.cli.recipes import build_evaluation_options
+from seqwise.config import combine_settings
+from seqwise.errors import UsageError
+from seqwise.files import write_text
+from seqwise.recipe_files import Recipe, find_recipe
+from seqwise.recipe_results import RecipeResults, SeedResult, add_results, get_results_file, read_results
+from seqwise.training.rows import read_metrics
+
+CONFIG, SUMMARY = "config.yaml", "summary.json"  # files of a run; the second is written when training has ended
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line of `seqwise`. Its standard output is saved as `output`, if that is set."""
+
+    title: str
+    words: tuple[str, ...]
+    output: Path | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A recipe with one seed. `overrides` are settings that replace those of the recipe, by dotted name."""
+
+    name: str  # as on the command line: of a recipe, or of a file
+    recipe: Recipe
+    seed: int
+    out: Path
+    data: Path
+    overrides: dict[str, Any] = field(default_factory=dict)
+    reads_test: bool = True  # False: the test split is never evaluated
+
+    @property
+    def title(self) -> str:
+        changes = "".join(f", {name} {value}" for name, value in self.overrides.items())
+        return f"{find_recipe(self.name).stem}, seed {self.seed}{changes}"
+
+    @property
+    def folder(self) -> Path:
+        """Returns the folder of this recipe, or of this trial of other settings."""
+        parts = [re.sub(r"[^\w.=-]+", "_", f"{name}={value}") for name, value in sorted(self.overrides.items())]
+        return self.out / find_recipe(self.name).stem / ("_".join(parts) or ".")
+
+    @property
+    def run(self) -> Path:
+        return self.folder / f"seed-{self.seed}"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"seed-{self.seed}.log"
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return ("valid", "test") if self.reads_test and self.recipe.split == "test" else ("valid",)
+
+    def get_evaluation_file(self, split: str, evaluation: str) -> Path:
+        return self.folder / f"seed-{self.seed}.{split}.{evaluation.replace(' ', '-')}.json"
+
+    def prepare(self) -> None:
+        """Creates the folder, and writes the settings that override the recipe's; refuses runs of another version."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file, digest = self.folder / "recipe.json", self.recipe.compute_digest()
+        if file.exists() and json.loads(file.read_text(encoding="utf-8"))["digest"] != digest:
+            problem = f"the recipe {self.name} has changed since the runs in {self.folder} were started."
+            raise UsageError(problem, fix="Choose another folder with --out, or remove that one.")
+        write_text(file, json.dumps({"recipe": self.name, "digest": digest}) + "\n")
+        if self.overrides:
+            settings = combine_settings(None, self.overrides).model_dump(mode="json", exclude_unset=True)
+            write_text(self.folder / "overrides.yaml", yaml.safe_dump(settings))
+
+    def find_next(self) -> Command | None:
+        """Returns the next command: train or resume, then evaluate; None when all is done."""
+        if not (self.run / SUMMARY).is_file():
+            if (self.run / CONFIG).is_file():
+                return Command("training", ("train", "--resume", str(self.run)))
+            words = ["train", "--recipe", self.name, str(self.data), "--seed", str(self.seed), "--out", str(self.run)]
+            if self.overrides:
+                words += ["--config", str(self.folder / "overrides.yaml")]
+            return Command("training", tuple(words))
+        for split in self.splits:
+            for name, evaluation in self.recipe.evaluations.items():
+                if not (output := self.get_evaluation_file(split, name)).is_file():
+                    options = build_evaluation_options(evaluation.options)
+                    words = ["evaluate", str(self.run), str(self.data), "--split", split, *options, "--json"]
+                    return Command(f"evaluating {split}, {name}", tuple(words), output)
+        return None
+
+    def read_values(self, split: str) -> dict[str, float]:
+        """Returns the finished evaluations of a split, in the unit of the published number."""
+        values = {}
+        for name in self.recipe.evaluations:
+            if (path := self.get_evaluation_file(split, name)).is_file():
+                metrics = json.loads(path.read_text(encoding="utf-8"))
+                metric = self.recipe.get_metric(name)
+                if metric not in metrics:
+                    problem = f"the recipe has the metric {metric!r}; there are {', '.join(metrics)}."
+                    raise UsageError(problem, file=find_recipe(self.name))
+                values[name] = metrics[metric] * self.recipe.scale
+        return values
+
+    def read_result(self, num_jobs: int) -> SeedResult:
+        """Returns the result of a finished run."""
+        summary = json.loads((self.run / SUMMARY).read_text(encoding="utf-8"))
+        machine = json.loads((self.run / "env.json").read_text(encoding="utf-8"))
+        gpu = machine.get("gpu") or {}
+        return SeedResult(
+            validation=self.read_values("valid"),
+            test=self.read_values("test"),
+            minutes=round(sum(summary["seconds"].values()) / 60, 2),
+            device=gpu.get("name") or machine["cpu"]["name"],
+            jobs=num_jobs,
+            date=date.fromtimestamp((self.run / SUMMARY).stat().st_mtime).isoformat(),
+            version=machine["seqwise"],
+        )
+
+    def describe_progress(self) -> str:
+        """Returns the newest step and validation of a run that is training."""
+        rows = read_metrics(self.run / "metrics.jsonl")
+        if not rows:
+            return "reading"
+        validations = [row for row in rows if row.get("validation")]
+        values = validations[-1]["validation"] if validations else {}
+        newest = ", ".join(f"{name} {value:.4g}" for name, value in list(values.items())[:2])
+        speed = f"{rows[-1]['tokens_per_second']:,.0f} tokens/s"
+        return f"{rows[-1]['progress']:.0%}, step {rows[-1]['step']:,}, {speed}{newest and f'; validation: {newest}'}"
+
+
+def save_result(job: Job, num_jobs: int) -> None:
+    """Adds the result of a finished run to OUT/results; one that was saved before is left as it is."""
+    file = get_output_file(job.out, job.name)
+    saved, digest = read_results(file), job.recipe.compute_digest()
+    if saved is None or saved.digest != digest or job.seed not in saved.seeds:
+        name = find_recipe(job.name).stem
+        seeds = {job.seed: job.read_result(num_jobs)}
+        add_results(file, RecipeResults(recipe=name, digest=digest, seeds=seeds))
+
+
+def get_output_file(out: Path, name: str) -> Path:
+    """Returns the file of the results of a recipe in OUT."""
+    return out / "results" / get_results_file(name).name
+
+
+def build_command_line(command: Command) -> list[str]:
+    """Returns the words that start a command in a process of its own."""
+    return [sys.executable, "-m", "seqwise", *command.words]

@@ -1,0 +1,314 @@
+"""Reproduces the published results of the recipes: trains each seed, then evaluates validation and, once, test.
+
+    make records                                                    # all recipes, seeds 0 to 2; hours
+    make records ARGS="--recipes sst2,conll2003 --seeds 0,1,2 --jobs 4 --out runs/records"
+    python benchmarks/records.py --recipes sst2 --validation-only --set training.learning_rate=0.003
+    python benchmarks/records.py --publish runs/records             # write the results into the repository
+
+It continues where it was stopped: finished seeds and evaluations are not repeated. Ctrl-C, SIGTERM and `--minutes` stop
+the trainings, which save and are resumed by the same command. `--jobs 4` runs four at a time on one GPU, each as a
+process with its own log. The data is in $SEQWISE_DATA.
+
+While settings are searched, the test split stays unread: `--validation-only`, which `--set` implies. Results of
+complete runs are in OUT/results as JSON. `--publish` copies them to `src/seqwise/recipes/results`, from which
+docs/records.md and `seqwise recipes` are made. The exit status is 1 if a run failed or a requirement is not met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+from record_jobs import Command, Job, build_command_line, get_output_file, save_result
+
+from seqwise.environment import count_cpus
+from seqwise.errors import SeqwiseError, UsageError
+from seqwise.recipe_files import DATA_VARIABLE, Recipe, list_recipe_names, read_recipe
+from seqwise.recipe_results import add_results, average, get_results_file, judge, read_results
+
+ROOT = Path(__file__).parents[1]
+POLL_SECONDS, REPORT_SECONDS = 0.2, 30.0
+SAVE_SECONDS = 120.0  # a process that was asked to stop saves its run; after this time it is killed
+INTERRUPTED = 130  # exit status of a command that was stopped and has saved
+PR_SET_PDEATHSIG = 1  # of prctl: the signal that a child gets when its parent ends
+
+
+@dataclass
+class Running:
+    """A process of a job."""
+
+    job: Job
+    command: Command
+    process: subprocess.Popen[bytes]
+    files: list[IO[bytes]]
+
+    @classmethod
+    def start(cls, job: Job, command: Command, num_jobs: int) -> Running:
+        paths = [(job.log, "ab")] if command.output is None else [(job.log, "ab"), (f"{command.output}.part", "wb")]
+        files = [open(path, mode) for path, mode in paths]  # noqa: SIM115 - closed by `finish`
+        threads = str(max(1, count_cpus() // num_jobs))
+        environment = {"OMP_NUM_THREADS": threads, **os.environ}
+        process = subprocess.Popen(
+            build_command_line(command), stdin=subprocess.DEVNULL, stdout=files[-1], stderr=files[0],
+            env=environment, start_new_session=True, preexec_fn=end_with_parent,
+        )  # fmt: skip
+        return cls(job, command, process, files)
+
+    def finish(self) -> int:
+        """Returns the exit status; the output of a successful evaluation gets its name."""
+        status = self.process.wait()
+        for file in self.files:
+            file.close()
+        if self.command.output is not None and status == 0:
+            os.replace(f"{self.command.output}.part", self.command.output)
+        return status
+
+
+def end_with_parent() -> None:
+    """Asks Linux to stop this process when its parent is killed, so that no training is left over."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Scheduler:
+    """Runs jobs, several at a time, until all are done, the time is over or a signal arrives."""
+
+    def __init__(self, jobs: Sequence[Job], num_jobs: int, minutes: float | None, log: Callable[[str], None]):
+        self.waiting, self.num_jobs, self.log = list(jobs), num_jobs, log
+        self.running: list[Running] = []
+        self.done: list[Job] = []
+        self.failed: list[Job] = []
+        self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
+        self.is_stopped = False
+
+    def stop(self, *_: object) -> None:
+        self.is_stopped = True
+
+    def run(self, on_done: Callable[[Job], None]) -> None:
+        """Runs all jobs; `on_done` is called with each that is complete."""
+        handlers = {number: signal.signal(number, self.stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        next_report = time.monotonic() + REPORT_SECONDS
+        try:
+            while (self.waiting or self.running) and not self.is_stopped:
+                self._start_waiting(on_done)
+                self._collect()
+                if time.monotonic() >= next_report:
+                    self._report()
+                    next_report += REPORT_SECONDS
+                if self.deadline is not None and time.monotonic() > self.deadline:
+                    self.log("the time is over.")
+                    self.stop()
+                time.sleep(POLL_SECONDS)
+        finally:
+            self._end_processes()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+    def _start_waiting(self, on_done: Callable[[Job], None]) -> None:
+        while self.waiting and len(self.running) < self.num_jobs:
+            job = self.waiting.pop(0)
+            command = job.find_next()
+            if command is None:
+                self.done.append(job)
+                on_done(job)
+                continue
+            self.log(f"{job.title}: {command.title}")
+            self.running.append(Running.start(job, command, self.num_jobs))
+
+    def _collect(self) -> None:
+        """Removes the processes that have ended; their jobs wait for the next command, unless they failed."""
+        for each in [each for each in self.running if each.process.poll() is not None]:
+            self.running.remove(each)
+            status = each.finish()
+            if status == 0:
+                self.waiting.insert(0, each.job)
+            else:
+                self.failed.append(each.job)
+                lines = each.job.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-4:]
+                text = "\n".join(f"  {line}" for line in lines)
+                self.log(
+                    f"{each.job.title}: {each.command.title} failed with status {status} ({each.job.log}):\n{text}"
+                )
+
+    def _report(self) -> None:
+        for each in self.running:
+            is_training = each.command.title == "training"
+            self.log(f"{each.job.title}: {each.job.describe_progress() if is_training else each.command.title}")
+
+    def _end_processes(self) -> None:
+        """Asks the processes to save and stop, and waits for them."""
+        for each in self.running:
+            each.process.terminate()
+        limit = time.monotonic() + SAVE_SECONDS
+        for each in self.running:
+            try:
+                each.process.wait(max(0.1, limit - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                each.process.kill()
+            each.finish()
+            self.log(f"{each.job.title}: stopped; the same command continues it.")
+        self.running = []
+
+
+# Command line
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse_arguments(arguments)
+    try:
+        if options.publish is not None:
+            return publish(options.publish)
+        return run(options)
+    except SeqwiseError as error:
+        log(f"error: {error}")
+        return error.exit_status
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--recipes", type=split_names, default=None, help="names or files, separated by commas; default: all"
+    )
+    parser.add_argument("--seeds", type=split_names, default=["0", "1", "2"], help="default: 0,1,2")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time; default: 1")
+    parser.add_argument("--out", type=Path, default=Path("runs/records"), help="default: runs/records")
+    parser.add_argument("--minutes", type=float, help="stop after this time; the same command continues")
+    parser.add_argument("--validation-only", action="store_true", help="never evaluate the test split")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SETTING=VALUE", dest="overrides",
+        help="try another value of a setting; implies --validation-only",
+    )  # fmt: skip
+    parser.add_argument("--publish", type=Path, metavar="OUT", help="only write the results of OUT into the repository")
+    return parser.parse_args(arguments)
+
+
+def split_names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the recipes; returns the exit status."""
+    jobs = build_jobs(options)
+    for job in jobs:
+        job.prepare()
+    reads_test = jobs[0].reads_test
+    recipes = {job.name: job.recipe for job in jobs}
+    scheduler = Scheduler(jobs, options.jobs, options.minutes, log)
+
+    def report(job: Job) -> None:
+        values = {split: job.read_values(split) for split in job.splits}
+        numbers = "; ".join(f"{split} {format_values(each)}" for split, each in values.items())
+        print(f"{job.title}: {job.recipe.unit}: {numbers}", flush=True)
+        if reads_test:
+            save_result(job, options.jobs)
+
+    scheduler.run(report)
+    if scheduler.is_stopped:
+        return INTERRUPTED
+    missed = [line for item in recipes.items() for line in check(*item, options.out)] if reads_test else []
+    for line in missed:
+        print(line)
+    if reads_test:
+        log(f"results: {options.out / 'results'}. Write them into the repository: records.py --publish {options.out}")
+    return 1 if scheduler.failed or missed else 0
+
+
+def build_jobs(options: argparse.Namespace) -> list[Job]:
+    """Returns a job for each recipe and seed."""
+    recipes = {name: read_recipe(name) for name in options.recipes or list_recipe_names()}
+    overrides = parse_overrides(options.overrides)
+    reads_test = not (options.validation_only or overrides)
+    jobs = []
+    for name, recipe in recipes.items():
+        data = find_data(name, recipe, options.out)
+        jobs += [Job(name, recipe, int(seed), options.out, data, overrides, reads_test) for seed in options.seeds]
+    return jobs
+
+
+def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
+    """Returns setting → value of `training.learning_rate=0.003` and the like; values are YAML."""
+    overrides = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--set: expected SETTING=VALUE; received {text!r}.")
+        overrides[name.replace("-", "_")] = yaml.safe_load(value)
+    return overrides
+
+
+def find_data(name: str, recipe: Recipe, out: Path) -> Path:
+    """Returns the data of a recipe, prepared if necessary; `prepare` runs once, in OUT/data."""
+    folder = os.environ.get(DATA_VARIABLE)
+    if not folder:
+        raise UsageError(f"{DATA_VARIABLE} is not set.", fix="Set it to the folder that has the benchmark data.")
+    if not recipe.prepare:
+        path = Path(folder) / recipe.data
+        if not path.exists():
+            raise UsageError(f"there is no {path}, which the recipe {name} needs.")
+        return path
+    path, part = out / "data" / recipe.data, out / "data" / "part"
+    if not path.exists():
+        part.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, DATA_VARIABLE: str(Path(folder).resolve())}
+        words = ["bash", "-euo", "pipefail", "-c", recipe.prepare]
+        result = subprocess.run(words, cwd=part, env=environment, capture_output=True, text=True, check=False)
+        if result.returncode or not (part / recipe.data).exists():
+            raise UsageError(f"the data of the recipe {name} could not be prepared: {result.stderr.strip()[-500:]}")
+        os.replace(part / recipe.data, path)
+    return path
+
+
+def check(name: str, recipe: Recipe, out: Path) -> list[str]:
+    """Returns a line for each evaluation that misses its requirement or differs from our earlier result."""
+    results, lines = read_results(get_output_file(out, name)), []
+    published = read_results(get_results_file(name))
+    for key, evaluation in recipe.evaluations.items():
+        mean = None if results is None else average(results, recipe.split, key)
+        if results is None or mean is None:
+            continue
+        if judge(recipe, key, results) == "not reached":
+            lines.append(f"{name}, {key}: {mean.mean:.4g}, required {evaluation.required:g}")
+        if published is not None and published.digest == results.digest:
+            before = average(published, recipe.split, key)
+            if before is not None and abs(before.mean - mean.mean) > evaluation.tolerance:
+                lines.append(
+                    f"{name}, {key}: {mean.mean:.4g}, not reproduced: {before.mean:.4g} ± {evaluation.tolerance:g}"
+                )
+    return lines
+
+
+def publish(out: Path) -> int:
+    """Adds the results in a folder to those in the repository, and updates docs/records.md."""
+    files = sorted((out / "results").glob("*.json")) or sorted(out.glob("*.json"))
+    if not files:
+        raise UsageError(f"there are no results in {out}.", fix="Run the recipes first; see --help.")
+    names = list_recipe_names()
+    for file in files:
+        results = read_results(file)
+        if results is None or results.recipe not in names:
+            raise UsageError("these are not results of a recipe in the repository.", file=file)
+        add_results(get_results_file(results.recipe), results)
+        log(f"{results.recipe}: {len(results.seeds)} seeds")
+    return subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py")], check=False).returncode
+
+
+def format_values(values: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+
+
+def log(message: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {message}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""The tables of docs/records.md, from the recipes and their saved results. `docs/generate.py` writes the page."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from seqwise.cli.recipes import build_commands, format_average
+from seqwise.recipe_files import Recipe, list_recipe_names, read_recipe
+from seqwise.recipe_results import RecipeResults, average, get_results_file, judge, read_results
+
+HEAD = ("recipe", "metric", "published", "required", "goal", "ours: test", "validation", "minutes", "device", "")
+
+
+def build_records() -> str:
+    """Returns the table of all recipes, then a section for each."""
+    recipes = {name: read_recipe(name) for name in list_recipe_names()}
+    results = {name: read_results(get_results_file(name)) for name in recipes}
+    rows = [row for name, recipe in recipes.items() for row in build_rows(name, recipe, results[name])]
+    table = ["| " + " | ".join(HEAD) + " |", "|---" * len(HEAD) + "|", *rows]
+    sections = [build_section(name, recipe, results[name]) for name, recipe in recipes.items()]
+    return "\n\n".join(["\n".join(table), *sections])
+
+
+def build_rows(name: str, recipe: Recipe, results: RecipeResults | None) -> list[str]:
+    """Returns a row for each evaluation of a recipe."""
+    rows = []
+    for number, (key, evaluation) in enumerate(recipe.evaluations.items()):
+        title = f"[{name}](#{name})" if number == 0 else ""
+        unit = recipe.unit if len(recipe.evaluations) == 1 else f"{recipe.unit}, {key}"
+        bounds = [f"{value:g}" for value in (evaluation.published.value, evaluation.required, evaluation.goal)]
+        values = [format_mean(results, split, key) for split in ("test", "valid")]
+        times = describe_times(results) if number == 0 else ["", ""]
+        verdict = judge(recipe, key, results) or "not measured"
+        rows.append(f"| {' | '.join([title, unit, *bounds, *values, *times, verdict])} |")
+    return rows
+
+
+def format_mean(results: RecipeResults | None, split: str, evaluation: str) -> str:
+    mean = None if results is None else average(results, split, evaluation)
+    return "" if mean is None else format_average(mean)
+
+
+def describe_times(results: RecipeResults | None) -> list[str]:
+    """Returns cells: mean minutes of a training, and the device."""
+    if results is None:
+        return ["", ""]
+    seeds = list(results.seeds.values())
+    devices = ", ".join(dict.fromkeys(seed.device for seed in seeds))
+    shared = max(seed.jobs for seed in seeds)
+    return [
+        f"{fmean(seed.minutes for seed in seeds):.1f}",
+        devices + (f", {shared} runs at a time" if shared > 1 else ""),
+    ]
+
+
+def build_section(name: str, recipe: Recipe, results: RecipeResults | None) -> str:
+    """Returns description, sources, selection, commands and the result of each seed."""
+    sources = [
+        f"- {key}: {each.published.value:g}, {each.published.source}" for key, each in recipe.evaluations.items()
+    ]
+    commands = "\n".join(build_commands(name, recipe))
+    parts = [
+        f"## {name}",
+        recipe.description.strip().replace("<", "&lt;"),  # Markdown would read <unk> as a tag
+        "Published:\n\n" + "\n".join(sources),
+        f"Selection: {recipe.selection.strip()}",
+        f"```text\n{commands}\n```",
+    ]
+    if results is not None:
+        parts.append(build_seeds_table(recipe, results))
+    return "\n\n".join(parts)
+
+
+def build_seeds_table(recipe: Recipe, results: RecipeResults) -> str:
+    splits = ("validation", "test") if recipe.split == "test" else ("validation",)
+    columns = [f"{split}, {key}" for split in splits for key in recipe.evaluations]
+    rows = ["| seed | " + " | ".join(columns) + " | minutes | date | version |", "|---" * (len(columns) + 4) + "|"]
+    for seed, result in sorted(results.seeds.items()):
+        values = [getattr(result, split).get(key) for split in splits for key in recipe.evaluations]
+        cells = ["" if value is None else f"{value:.5g}" for value in values]
+        rows.append(f"| {' | '.join([str(seed), *cells, f'{result.minutes:.1f}', result.date, result.version])} |")
+    return "\n".join(rows)

@@ -1,0 +1,135 @@
+"""`seqwise recipes`: lists the published results that can be reproduced; with a name, all about one of them."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import tyro
+import yaml
+
+from seqwise.cli import console
+from seqwise.cli.options import UNSET, parse
+from seqwise.recipe_files import DATA_VARIABLE, Recipe, find_recipe, list_recipe_names, read_recipe
+from seqwise.recipe_results import RecipeResults, average, get_results_file, judge, read_results
+
+EXAMPLE = "seqwise recipes wikitext2-awd-1cycle"
+COLUMNS = ("recipe", "data", "metric", "published", "required", "goal", "ours", "minutes", "device", "")
+TEXT_WIDTH = 100
+
+
+@dataclass
+class Recipes:
+    """List the recipes: settings that reproduce published results. With NAME: one of them, with its commands."""
+
+    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]", help_behavior_hint=""), UNSET] = (
+        None
+    )
+    """A recipe of the list, or a recipe file of your own."""
+    json: bool = False
+    """Print the result as one JSON document on standard output."""
+
+
+def main(argv: Sequence[str]) -> int:
+    options = parse(Recipes, argv, prog="seqwise recipes", example=EXAMPLE)
+    names = list_recipe_names() if options.name is None else [options.name]
+    recipes = {name: read_recipe(name) for name in names}
+    if options.json:
+        values = [_describe(name, recipe) for name, recipe in recipes.items()]
+        console.print_json(values if options.name is None else values[0])
+    elif options.name is None:
+        rows = [row for name, recipe in recipes.items() for row in _build_rows(name, recipe)]
+        console.write("\n".join(console.align([list(COLUMNS), *rows], num_left=3)))
+        console.log("\nAll about one: seqwise recipes NAME. How the numbers were measured: docs/records.md")
+    else:
+        _print_recipe(options.name, recipes[options.name])
+    return 0
+
+
+def build_commands(name: str, recipe: Recipe, seed: int | None = None) -> list[str]:
+    """Returns the commands that reproduce a recipe: prepare the data, train, evaluate."""
+    data = recipe.data if recipe.prepare else f"${DATA_VARIABLE}/{recipe.data}"
+    run = f"runs/{find_recipe(name).stem}"
+    seed_option = "" if seed is None else f" --seed {seed}"
+    commands = [*recipe.prepare.strip().splitlines()]
+    commands.append(f"seqwise train --recipe {shlex.quote(name)} {data}{seed_option} --out {shlex.quote(run)}")
+    for evaluation in recipe.evaluations.values():
+        options = shlex.join(build_evaluation_options(evaluation.options))
+        commands.append(f"seqwise evaluate {shlex.quote(run)} {data} --split {recipe.split} {options}".rstrip())
+    return commands
+
+
+def build_evaluation_options(options: dict[str, Any]) -> list[str]:
+    """Returns options of `seqwise evaluate` as they are typed; a switch has no value."""
+    words = []
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        words += (
+            [option]
+            if value is True
+            else [option.replace("--", "--no-", 1)]
+            if value is False
+            else [option, str(value)]
+        )
+    return words
+
+
+def _describe(name: str, recipe: Recipe) -> dict[str, Any]:
+    """Returns a recipe with its results and commands, for JSON."""
+    results = read_results(get_results_file(name))
+    return {
+        "name": name,
+        **recipe.model_dump(mode="json", exclude={"settings"}),
+        "settings": recipe.get_setting_values(),
+        "results": None if results is None else results.model_dump(mode="json"),
+        "verdicts": {evaluation: judge(recipe, evaluation, results) for evaluation in recipe.evaluations},
+        "commands": build_commands(name, recipe),
+    }
+
+
+def _build_rows(name: str, recipe: Recipe) -> list[list[str]]:
+    """Returns a row of the table for each evaluation of a recipe."""
+    results, rows = read_results(get_results_file(name)), []
+    for number, (key, evaluation) in enumerate(recipe.evaluations.items()):
+        title = [name, recipe.data, recipe.unit] if number == 0 else [f"  {key}", "", ""]
+        bounds = [f"{value:g}" for value in (evaluation.published.value, evaluation.required, evaluation.goal)]
+        rows.append([*title, *bounds, *_describe_results(recipe, key, results)])
+    return rows
+
+
+def _describe_results(recipe: Recipe, evaluation: str, results: RecipeResults | None) -> list[str]:
+    """Returns cells: our mean, minutes of a run, the device and a verdict."""
+    mean = None if results is None else average(results, recipe.split, evaluation)
+    if results is None or mean is None:
+        return ["–", "–", "–", ""]
+    seeds = list(results.seeds.values())
+    minutes = sum(seed.minutes for seed in seeds) / len(seeds)
+    devices = ", ".join(dict.fromkeys(seed.device for seed in seeds))
+    return [format_average(mean), f"{minutes:.1f}", devices, judge(recipe, evaluation, results)]
+
+
+def format_average(value: Any) -> str:
+    """Returns a mean with its standard deviation and number of seeds."""
+    deviation = "" if value.deviation is None else f" ± {value.deviation:.2g}"
+    return f"{value.mean:.4g}{deviation} ({value.count})"
+
+
+def _print_recipe(name: str, recipe: Recipe) -> None:
+    """Prints description, numbers, settings and commands."""
+    console.write(f"{name}\n\n{_wrap(recipe.description)}\n")
+    console.write("\n".join(console.align([list(COLUMNS), *_build_rows(name, recipe)], num_left=3)))
+    for key, evaluation in recipe.evaluations.items():
+        console.write(f"\npublished, {key}: {evaluation.published.value:g}, {evaluation.published.source}")
+    console.write(f"\nselection: {_wrap(recipe.selection)}")
+    settings = yaml.safe_dump(recipe.get_setting_values(), sort_keys=False, allow_unicode=True).rstrip()
+    console.write("\nsettings:\n" + textwrap.indent(settings, "  "))
+    console.write("\ncommands:\n" + textwrap.indent("\n".join(build_commands(name, recipe)), "  "))
+
+
+def _wrap(text: str) -> str:
+    """Returns a text with lines that fit into the terminal; blank lines separate paragraphs."""
+    width = min(console.width(), TEXT_WIDTH)
+    return "\n\n".join(textwrap.fill(" ".join(paragraph.split()), width) for paragraph in text.strip().split("\n\n"))

@@ -1,0 +1,173 @@
+"""`Recipe`: the settings that reproduce a published result, read from a YAML file; the package contains one per result.
+
+    seqwise train --recipe wikitext2-awd-1cycle $SEQWISE_DATA/wikitext2
+
+A recipe names the data, the settings of training, how the run is evaluated, and the numbers to reach. What it reached
+is not in the file but beside it: `recipe_results.py`. This module does not train, and never executes what is in a file.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from seqwise.config import Settings, describe_errors
+from seqwise.digests import compute_digest
+from seqwise.errors import UsageError, suggest
+from seqwise.yaml_files import find_line, parse_yaml, read_yaml_text
+
+FOLDER = Path(__file__).parent / "recipes"
+SUFFIX = ".yaml"
+DATA_VARIABLE = "SEQWISE_DATA"  # environment variable: the folder of benchmark data
+
+
+class RecipePart(BaseModel):
+    """A mapping in a recipe. Unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, frozen=True)
+
+
+class Published(RecipePart):
+    """A number to compare with."""
+
+    value: float
+    source: str
+    """Paper, repository or table that the number is from."""
+
+
+class RecipeEvaluation(RecipePart):
+    """One way to evaluate the run, and the numbers to reach."""
+
+    options: dict[str, bool | int | float | str] = {}
+    """Options of `seqwise evaluate`, such as `beam: 5`."""
+    metric: str | None = None
+    """Metric of `seqwise evaluate`, if it is not that of the recipe."""
+    published: Published
+    required: float
+    """The mean of our seeds must be at least as good."""
+    goal: float
+    tolerance: float = Field(gt=0)
+    """How far a repetition may be from our result and still reproduce it: the noise of seeds and machines."""
+
+    @field_validator("options")
+    @classmethod
+    def _reject_reserved(cls, options: dict[str, Any]) -> dict[str, Any]:
+        if reserved := {"split", "json", "device", "out"} & options.keys():
+            raise ValueError(f"{', '.join(sorted(reserved))}: chosen by the command that evaluates, not by the recipe")
+        return options
+
+
+class Recipe(RecipePart):
+    """The settings that reproduce a published result."""
+
+    description: str
+    """What is reproduced, and where it differs from the original."""
+    data: str
+    """Folder or file under $SEQWISE_DATA, or one that `prepare` creates."""
+    prepare: str = ""
+    """Shell commands that create `data` in the current folder from $SEQWISE_DATA; empty if there is nothing to do."""
+    settings: Settings
+    """Settings of `seqwise train`, nested as in `--config`."""
+    metric: str
+    """Metric of `seqwise evaluate`."""
+    scale: float = Field(1.0, gt=0)
+    """Factor from that metric to the unit of the published number, such as 100 for an accuracy in percent."""
+    unit: str
+    """Name of the scaled metric in tables."""
+    lower_is_better: bool
+    split: Literal["valid", "test"] = "test"
+    """Split that the published number is of; valid: there is no test split, or its labels are not public."""
+    selection: str
+    """How the settings were chosen, and what was looked at."""
+    evaluations: dict[str, RecipeEvaluation] = Field(min_length=1)
+    """By name. The first is the main one; others use the same run, such as with a cache."""
+
+    def get_setting_values(self) -> dict[str, Any]:
+        """Returns the settings that the file contains, without defaults."""
+        return self.settings.model_dump(mode="json", exclude_unset=True)
+
+    def compute_digest(self) -> str:
+        """Returns a digest of everything that changes the numbers; descriptions and goals do not."""
+        evaluations = {name: [self.get_metric(name), each.options] for name, each in self.evaluations.items()}
+        values = [self.data, self.prepare, self.get_setting_values(), self.scale, self.split, evaluations]
+        return compute_digest(json.dumps(values, sort_keys=True).encode())
+
+    def get_metric(self, evaluation: str) -> str:
+        """Returns the metric of an evaluation."""
+        return self.evaluations[evaluation].metric or self.metric
+
+    def is_at_least(self, value: float, bound: float) -> bool:
+        """Returns whether a value is as good as a bound."""
+        return value <= bound if self.lower_is_better else value >= bound
+
+
+def list_recipe_names() -> list[str]:
+    """Returns the names of the recipes in the package."""
+    return sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}"))
+
+
+def find_recipe(name: str) -> Path:
+    """Returns the file of a recipe: `name` is one of `list_recipe_names`, or the path of a file."""
+    if name in list_recipe_names():
+        return FOLDER / f"{name}{SUFFIX}"
+    path = Path(name)
+    if path.suffix in (SUFFIX, ".yml") or len(path.parts) > 1 or path.is_file():
+        return path
+    raise UsageError(f"there is no recipe {name!r}.", fix=f"{suggest(name, list_recipe_names())} See seqwise recipes.")
+
+
+def read_recipe(name: str) -> Recipe:
+    """Returns a recipe of the package by its name, or that of a file; all errors in it are reported at once."""
+    path = find_recipe(name)
+    try:
+        text = read_yaml_text(path)
+        values = parse_yaml(text)
+    except FileNotFoundError:
+        fix = f"{suggest(path.stem, list_recipe_names())} See seqwise recipes."
+        raise UsageError("the recipe does not exist.", file=path, fix=fix) from None
+    except OSError as error:
+        raise UsageError(f"the recipe cannot be read: {error.strerror}.", file=path) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = None if mark is None else mark.line + 1
+        raise UsageError(f"not valid YAML: {getattr(error, 'problem', None) or error}.", file=path, line=line) from None
+    if not isinstance(values, dict):
+        raise UsageError(f"expected a mapping, found {type(values).__name__}.", file=path)
+    return _parse_recipe(values, path, text)
+
+
+def _parse_recipe(values: dict[str, Any], path: Path, text: str) -> Recipe:
+    """Returns a recipe from the values of a file; raises `UsageError` with all that is wrong."""
+    problems: list[str] = []
+    locations: list[tuple[int | str, ...]] = []
+    if isinstance(values.get("settings"), dict):
+        try:
+            values = values | {"settings": Settings.model_validate(values["settings"])}
+        except ValidationError as error:
+            problems.append(describe_errors(error, Settings, lambda name: f"settings.{name}", is_yaml=True))
+            locations.append(("settings", *error.errors()[0]["loc"]))
+            values = values | {"settings": Settings()}
+    try:
+        recipe = Recipe.model_validate(values)
+    except ValidationError as error:
+        errors = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")  # often the cause of others
+        problems += [_describe_problem(each["loc"], each["type"], each["msg"]) for each in errors]
+        locations.append(errors[0]["loc"])
+    if problems:
+        fix = "docs/records.md describes the keys of a recipe."
+        raise UsageError("\n".join(problems), file=path, line=find_line(text, locations[0]), fix=fix)
+    return recipe
+
+
+def _describe_problem(location: tuple[int | str, ...], kind: str, message: str) -> str:
+    """Returns a sentence about a wrong key."""
+    problem = f"{message[:1].lower()}{message[1:]}.".removeprefix("value error, ")
+    if kind == "extra_forbidden":
+        problem = (
+            f"no such key. {suggest(str(location[-1]), Recipe.model_fields) if len(location) == 1 else ''}".strip()
+        )
+    return f"{'.'.join(map(str, location))}: {problem}"

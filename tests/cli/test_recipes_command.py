@@ -1,0 +1,119 @@
+"""`seqwise recipes` lists all recipes; `seqwise train --recipe` starts from one, and other settings override it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from seqwise.recipe_files import list_recipe_names, read_recipe
+
+RECIPE = """\
+description: A small language model.
+data: book.txt
+settings:
+  task: language
+  model: gru
+  budget: 200-tokens
+  text: {tokenizer: characters}
+  data: {window: 8}
+  network: {width: 12, depth: 1}
+  training: {batch_size: 2, learning_rate: 0.002}
+metric: perplexity
+unit: perplexity
+lower_is_better: true
+selection: none
+evaluations:
+  static:
+    published: {value: 60, source: nowhere}
+    required: 61
+    goal: 59
+    tolerance: 0.5
+"""
+
+
+@pytest.fixture
+def recipe_file(tmp_path: Path) -> Path:
+    path = tmp_path / "own.yaml"
+    path.write_text(RECIPE)
+    return path
+
+
+def test_the_list_has_every_recipe_with_its_numbers(seqwise_command):
+    result = seqwise_command("recipes")
+    assert result.status == 0
+    lines = {line.split()[0]: line for line in result.out.splitlines()}
+    assert set(list_recipe_names()) <= set(lines)
+    assert "83.1" in lines["sst2"]
+    documents = json.loads(seqwise_command("recipes", "--json").out)
+    assert [each["name"] for each in documents] == list_recipe_names()
+    assert all(each["settings"]["task"] and each["commands"] for each in documents)
+
+
+@pytest.mark.parametrize("name", list_recipe_names())
+def test_one_recipe_is_shown_with_its_commands(seqwise_command, name):
+    result = seqwise_command("recipes", name)
+    recipe = read_recipe(name)
+    assert result.status == 0
+    data = recipe.data if recipe.prepare else f"$SEQWISE_DATA/{recipe.data}"
+    assert f"  seqwise train --recipe {name} {data} --out runs/{name}\n" in result.out
+    assert f"  seqwise evaluate runs/{name} {data} --split {recipe.split}" in result.out
+    assert json.loads(seqwise_command("recipes", name, "--json").out)["name"] == name
+
+
+def test_an_unknown_recipe_is_an_error(seqwise_command):
+    for words in (["recipes", "sst3"], ["train", "builtin:docs", "--recipe", "sst3"]):
+        result = seqwise_command(*words)
+        assert result.status == 2
+        assert result.err == "error: there is no recipe 'sst3'.\nPerhaps you meant 'sst2'. See seqwise recipes.\n"
+
+
+def read_run(folder: Path) -> dict:
+    return yaml.safe_load((folder / "config.yaml").read_text())
+
+
+def test_settings_of_a_recipe_are_overridden_by_a_file_and_both_by_options(
+    seqwise_command, recipe_file, book, tmp_path
+):
+    (tmp_path / "more.yaml").write_text("network: {width: 16}\ntraining: {learning_rate: 0.003, batch_size: 3}\n")
+    run = tmp_path / "run"
+    words = ["--config", tmp_path / "more.yaml", "--training.batch-size", 4, "--device", "cpu", "--out", run]
+    result = seqwise_command("train", "--recipe", recipe_file, book, *words)
+    assert result.status == 0, result.err
+    saved = read_run(run)
+    assert (saved["model"], saved["data"]["window"], saved["network"]["depth"]) == ("gru", 8, 1)  # the recipe
+    assert (saved["network"]["width"], saved["training"]["learning_rate"]) == (16, 0.003)  # the file
+    assert saved["training"]["batch_size"] == 4  # the option
+    assert f"--recipe {recipe_file}" in saved["run"]["command"]
+    assert f"--recipe {recipe_file}" in (run / "README.md").read_text()
+
+
+def test_an_option_that_makes_a_setting_of_the_recipe_useless_is_an_error(seqwise_command, recipe_file, book, tmp_path):
+    text = RECIPE.replace("  training:", "  recurrent: {reset: before}\n  training:")
+    recipe_file.write_text(text)
+    result = seqwise_command("train", "--recipe", recipe_file, book, "--model", "lstm", "--out", tmp_path / "run")
+    assert result.status == 2
+    assert "--recurrent.reset has an effect with the model gru only" in result.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_resumed_run_takes_no_recipe(seqwise_command, recipe_file, tmp_path):
+    result = seqwise_command("train", "--resume", tmp_path / "run", "--recipe", recipe_file)
+    assert result.status == 2
+    assert "with its own settings; received --recipe." in result.err
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_names_of_recipes_are_completed(seqwise_command, tmp_path):
+    (tmp_path / "script.sh").write_text(seqwise_command("--print-completion", "bash").out)
+    calls = "".join(
+        f'COMP_WORDS=(seqwise {line}); COMP_CWORD={len(line.split())}; _seqwise; echo "${{COMPREPLY[*]}}"\n'
+        for line in ("train --recipe conll", "recipes conll", "recipes --js")
+    )
+    script = f"source {tmp_path / 'script.sh'}\n{calls}"
+    output = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert output.splitlines() == ["conll2003", "conll2003", "--json"]

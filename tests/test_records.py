@@ -1,0 +1,344 @@
+"""`benchmarks/records.py` continues from the files that are there, tests each seed once, and stops its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tiny_data import write_language_data
+
+from seqwise.recipe_files import list_recipe_names, read_recipe
+from seqwise.recipe_results import read_results
+
+RECIPE = """\
+description: A small language model.
+data: text
+settings:
+  task: language
+  model: gru
+  budget: 400-tokens
+  device: cpu
+  text: {tokenizer: characters}
+  data: {window: 8}
+  network: {width: 8, depth: 1}
+  training: {batch_size: 2, learning_rate: 0.002}
+metric: perplexity
+scale: 2
+unit: twice the perplexity
+lower_is_better: true
+selection: none
+evaluations:
+  static:
+    published: {value: 100, source: nowhere}
+    required: 1000
+    goal: 90
+    tolerance: 0.5
+  slow:
+    options: {dynamic: true, dynamic_rate: 0.05}
+    published: {value: 100, source: nowhere}
+    required: 1000
+    goal: 90
+    tolerance: 0.5
+"""
+
+
+@pytest.fixture(scope="module")
+def records(benchmark_script):
+    script = benchmark_script("records")
+    script.POLL_SECONDS = 0.01
+    return script
+
+
+@pytest.fixture(scope="module")
+def record_jobs(benchmark_script):
+    return benchmark_script("record_jobs")
+
+
+@pytest.fixture
+def recipe_file(tmp_path: Path, monkeypatch) -> Path:
+    (tmp_path / "data" / "text").mkdir(parents=True)
+    write_language_data(tmp_path / "data" / "text")
+    monkeypatch.setenv("SEQWISE_DATA", str(tmp_path / "data"))
+    path = tmp_path / "own.yaml"
+    path.write_text(RECIPE)
+    return path
+
+
+@pytest.fixture
+def make_job(record_jobs, recipe_file, tmp_path):
+    def make(seed: int = 0, overrides: dict | None = None, reads_test: bool = True):
+        recipe, data = read_recipe(str(recipe_file)), tmp_path / "data" / "text"
+        return record_jobs.Job(str(recipe_file), recipe, seed, tmp_path / "out", data, overrides or {}, reads_test)
+
+    return make
+
+
+def write_file(path: Path, text: str = "{}") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def finish_training(job) -> None:
+    write_file(job.run / "config.yaml")
+    write_file(job.run / "summary.json", json.dumps({"seconds": {"training": 90.0, "validation": 30.0}}))
+    write_file(job.run / "env.json", json.dumps({"gpu": {"name": "H1"}, "cpu": {"name": "C"}, "seqwise": "0.2.0"}))
+
+
+def test_the_next_command_follows_from_the_files(make_job, recipe_file, tmp_path):
+    job = make_job()
+    run, data = str(tmp_path / "out" / "own" / "seed-0"), str(tmp_path / "data" / "text")
+    new = ("train", "--recipe", str(recipe_file), data, "--seed", "0", "--out", run)
+    assert job.find_next().words == new
+    write_file(job.run / "config.yaml")
+    assert job.find_next().words == ("train", "--resume", run)
+    finish_training(job)
+    titles = []
+    while (command := job.find_next()) is not None:
+        titles.append(command.title)
+        assert command.words[:5] == ("evaluate", run, data, "--split", command.title.split()[1].rstrip(","))
+        assert ("--dynamic-rate" in command.words) == ("slow" in command.title)
+        write_file(command.output, json.dumps({"perplexity": 30.0 + len(titles)}))
+    expected = ["valid, static", "valid, slow", "test, static", "test, slow"]
+    assert titles == [f"evaluating {each}" for each in expected]
+    result = job.read_result(2)
+    assert (result.validation, result.test) == ({"static": 62, "slow": 64}, {"static": 66, "slow": 68})  # × scale
+    assert (result.minutes, result.device, result.jobs, result.version) == (2.0, "H1", 2, "0.2.0")
+
+
+def test_a_search_never_evaluates_the_test_split(records, make_job, recipe_file, tmp_path):
+    job = make_job(reads_test=False)
+    assert job.splits == ("valid",)
+    words = ["--recipes", str(recipe_file), "--seeds", "0", "--out", str(tmp_path / "out")]
+    change = ["--set", "training.learning-rate=0.003", "--set", "text.lowercase=true"]
+    for more in (["--validation-only"], change):
+        (job,) = records.build_jobs(records.parse_arguments([*words, *more]))
+        assert job.splits == ("valid",)
+    assert job.overrides == {"training.learning_rate": 0.003, "text.lowercase": True}
+    assert job.folder.name == "text.lowercase=True_training.learning_rate=0.003"
+    job.prepare()
+    assert job.find_next().words[-2:] == ("--config", str(job.folder / "overrides.yaml"))
+    assert "learning_rate: 0.003" in (job.folder / "overrides.yaml").read_text()
+    (job,) = records.build_jobs(records.parse_arguments(words))
+    assert job.splits == ("valid", "test")
+
+
+def test_runs_of_another_version_of_a_recipe_are_not_continued(make_job, recipe_file, records, tmp_path, capsys):
+    make_job().prepare()
+    recipe_file.write_text(RECIPE.replace("width: 8", "width: 9"))
+    assert records.main(["--recipes", str(recipe_file), "--out", str(tmp_path / "out")]) == 2
+    assert "has changed since the runs in" in capsys.readouterr().err
+
+
+def test_missing_data_and_wrong_options_are_errors(records, recipe_file, tmp_path, monkeypatch, capsys):
+    words = ["--recipes", str(recipe_file), "--out", str(tmp_path / "out")]
+    assert records.main([*words, "--set", "network.width"]) == 2
+    assert "expected SETTING=VALUE; received 'network.width'" in capsys.readouterr().err
+    assert records.main([*words, "--set", "network.widht=3"]) == 2
+    assert "network.widht: no such setting" in capsys.readouterr().err
+    recipe_file.write_text(RECIPE.replace("data: text", "data: texts"))
+    assert records.main(words) == 2
+    assert "texts, which the recipe" in capsys.readouterr().err
+    monkeypatch.delenv("SEQWISE_DATA")
+    assert records.main(words) == 2
+    assert "SEQWISE_DATA is not set" in capsys.readouterr().err
+
+
+def test_data_is_prepared_once(records, recipe_file, tmp_path):
+    prepare = 'prepare: |\n  mkdir made\n  sort "$SEQWISE_DATA/text/train.txt" > made/train.txt\n'
+    recipe_file.write_text(RECIPE.replace("data: text\n", f"data: made\n{prepare}"))
+    recipe = read_recipe(str(recipe_file))
+    path = records.find_data("own", recipe, tmp_path / "out")
+    lines = (tmp_path / "data" / "text" / "train.txt").read_text().splitlines()
+    assert sorted((path / "train.txt").read_text().splitlines()) == sorted(lines)
+    (path / "train.txt").write_text("kept")
+    assert records.find_data("own", recipe, tmp_path / "out") == path
+    assert (path / "train.txt").read_text() == "kept"
+
+
+# ---- the scheduler, with programs instead of trainings
+
+
+def use_programs(records, monkeypatch, *programs: str) -> list[str]:
+    """Replaces the commands of a job: the first one that trains, and all others, by Python programs; returns titles."""
+    started: list[str] = []
+
+    def build(command):
+        started.append(command.title)
+        program = programs[0] if command.title == "training" else programs[-1]
+        return [sys.executable, "-c", program, *command.words]
+
+    monkeypatch.setattr(records, "build_command_line", build)
+    return started
+
+
+TRAIN = """
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+folder.mkdir(parents=True)
+(folder / "config.yaml").write_text("")
+(folder / "env.json").write_text(json.dumps({"gpu": None, "cpu": {"name": "C"}, "seqwise": "0"}))
+(folder / "summary.json").write_text(json.dumps({"seconds": {"training": 60.0}}))
+"""
+EVALUATE = "print('{\"perplexity\": 40}')"
+
+
+def test_all_jobs_run_and_finished_ones_are_not_repeated(records, recipe_file, tmp_path, monkeypatch, capsys):
+    started = use_programs(records, monkeypatch, TRAIN, EVALUATE)
+    words = ["--recipes", str(recipe_file), "--seeds", "0,1", "--jobs", "2", "--out", str(tmp_path / "out")]
+    assert records.main(words) == 0
+    assert sorted(started) == sorted(["training", *(f"evaluating {split}, {key}" for split in ("valid", "test")
+                                                    for key in ("static", "slow"))] * 2)  # fmt: skip
+    results = read_results(tmp_path / "out" / "results" / "own.json")
+    assert results is not None
+    assert [results.seeds[seed].test for seed in (0, 1)] == [{"static": 80, "slow": 80}] * 2
+    assert (
+        "own, seed 1: twice the perplexity: valid static 80, slow 80; test static 80, slow 80"
+        in capsys.readouterr().out
+    )
+    del started[:]
+    assert records.main(words) == 0
+    assert started == []
+    assert read_results(tmp_path / "out" / "results" / "own.json") == results
+
+
+def test_a_missed_requirement_and_a_failed_run_give_status_1(records, recipe_file, tmp_path, monkeypatch, capsys):
+    words = ["--recipes", str(recipe_file), "--seeds", "0", "--out", str(tmp_path / "out")]
+    use_programs(records, monkeypatch, "import sys; sys.exit('out of luck')")
+    assert records.main(words) == 1
+    assert "own, seed 0: training failed with status 1" in (err := capsys.readouterr().err)
+    assert "out of luck" in err
+    use_programs(records, monkeypatch, TRAIN, "print('{\"perplexity\": 600}')")
+    assert records.main(words) == 1
+    assert "static: 1200, required 1000" in capsys.readouterr().out
+
+
+WAIT = """
+import pathlib, signal, sys, time
+path = pathlib.Path(sys.argv[sys.argv.index("--out") + 1] + ".saved")
+signal.signal(signal.SIGTERM, lambda *_: (path.write_text("saved"), sys.exit(130)))
+pathlib.Path(f"{path}.ready").touch()
+time.sleep(60)
+"""
+
+
+def wait_for(path: Path, seconds: float = 20.0) -> None:
+    limit = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < limit, path
+        time.sleep(0.02)
+
+
+def test_the_time_limit_lets_trainings_save_and_stops(records, make_job, tmp_path, monkeypatch):
+    use_programs(records, monkeypatch, WAIT)
+    job, messages = make_job(), []
+    job.prepare()
+    scheduler = records.Scheduler([job, make_job(seed=1)], 1, None, messages.append)
+    saved = Path(f"{job.run}.saved")
+    start = records.Running.start
+
+    def start_and_wait(*arguments):
+        running = start(*arguments)
+        wait_for(Path(f"{saved}.ready"))
+        scheduler.deadline = time.monotonic() - 1  # the time is over as soon as the process runs
+        return running
+
+    monkeypatch.setattr(records.Running, "start", start_and_wait)
+    scheduler.run(lambda job: None)
+    assert saved.read_text() == "saved"
+    assert scheduler.is_stopped
+    assert [each.seed for each in scheduler.waiting] == [1]
+    assert messages[-2:] == ["the time is over.", "own, seed 0: stopped; the same command continues it."]
+
+
+def test_an_interrupt_lets_trainings_save(records, recipe_file, make_job, tmp_path, monkeypatch):
+    use_programs(records, monkeypatch, WAIT)
+    saved = Path(f"{make_job().run}.saved")
+
+    def interrupt() -> None:
+        wait_for(Path(f"{saved}.ready"))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    status = records.main(["--recipes", str(recipe_file), "--seeds", "0", "--out", str(tmp_path / "out")])
+    thread.join()
+    assert (status, saved.read_text()) == (130, "saved")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_progress_has_the_newest_step_and_validation(make_job):
+    job = make_job()
+    assert job.describe_progress() == "reading"
+    row = dict.fromkeys(("loss", "gradient_norm", "learning_rate", "seconds"), 1.0) | {"tokens": 10}
+    rows = [
+        {
+            **row,
+            "step": 10,
+            "progress": 0.1,
+            "tokens_per_second": 1000.0,
+            "validation": {"loss": 2.0, "perplexity": 7.389},
+        },
+        {**row, "step": 20, "progress": 0.2, "tokens_per_second": 2000.0, "validation": None},
+    ]
+    write_file(job.run / "metrics.jsonl", "".join(json.dumps(each) + "\n" for each in rows))
+    assert job.describe_progress() == "20%, step 20, 2,000 tokens/s; validation: loss 2, perplexity 7.389"
+
+
+def test_results_of_unknown_recipes_are_not_published(records, tmp_path, capsys):
+    assert records.main(["--publish", str(tmp_path)]) == 2
+    assert "there are no results" in capsys.readouterr().err
+    results = {"recipe": "own", "digest": "", "seeds": {}}
+    write_file(tmp_path / "results" / "own.json", json.dumps(results))
+    assert records.main(["--publish", str(tmp_path)]) == 2
+    assert "not results of a recipe in the repository" in capsys.readouterr().err
+
+
+def test_results_are_published_beside_the_recipes(records, tmp_path, monkeypatch):
+    seed = {"validation": {"test": 82.0}, "test": {"test": 83.0}, "minutes": 1.0, "device": "H1", "jobs": 1}
+    results = {"recipe": "sst2", "digest": "d", "seeds": {"1": {**seed, "date": "2026-01-01", "version": "0"}}}
+    write_file(tmp_path / "out" / "results" / "sst2.json", json.dumps(results))
+    commands: list[list[str]] = []
+    monkeypatch.setattr(records, "get_results_file", lambda name: tmp_path / "repository" / f"{name}.json")
+    monkeypatch.setattr(
+        records.subprocess, "run", lambda words, **_: commands.append(words) or subprocess.CompletedProcess(words, 0)
+    )
+    assert records.main(["--publish", str(tmp_path / "out")]) == 0
+    assert read_results(tmp_path / "repository" / "sst2.json").seeds[1].test == {"test": 83.0}  # type: ignore[union-attr]
+    assert [Path(words[1]).name for words in commands] == ["generate.py"]
+
+
+def test_the_page_has_every_recipe_and_its_results(benchmark_script, make_job, record_jobs):
+    page = benchmark_script("records_page")
+    text = page.build_records()
+    assert all(f"\n## {name}\n" in text for name in list_recipe_names())
+    job = make_job()
+    finish_training(job)
+    while (command := job.find_next()) is not None:
+        write_file(command.output, json.dumps({"perplexity": 30.0}))
+    record_jobs.save_result(job, 1)
+    results = read_results(record_jobs.get_output_file(job.out, job.name))
+    rows = page.build_rows("own", job.recipe, results)
+    assert rows[0].startswith(
+        "| [own](#own) | twice the perplexity, static | 100 | 1000 | 90 | 60 (1) | 60 (1) | 2.0 | H1 |"
+    )
+    assert rows[0].endswith("| goal reached |")
+    assert "| 0 | 60 | 60 | 60 | 60 | 2.0 |" in page.build_section(job.name, job.recipe, results)
+
+
+@pytest.mark.slow
+def test_a_recipe_is_stopped_continued_and_tested(records, recipe_file, tmp_path):
+    recipe_file.write_text(RECIPE.partition("  slow:")[0])
+    words = ["--recipes", str(recipe_file), "--seeds", "0", "--out", str(tmp_path / "out")]
+    assert records.main([*words, "--minutes", "0.001"]) == 130
+    assert records.main(words) == 0
+    results = read_results(tmp_path / "out" / "results" / "own.json")
+    assert results is not None
+    assert results.seeds[0].validation["static"] > 2
+    assert results.seeds[0].test["static"] > 2
