@@ -325,6 +325,12 @@ class ForecastSettings(Section):
     """Steps per patch; a patch becomes one input vector."""
     linear: bool = True
     """Add a linear skip connection from the past to the forecast."""
+    normalize: Literal["window", "last"] = "window"
+    """Subtract the mean of the window and divide by its standard deviation, or subtract its last value."""
+    decoder: Literal["linear", "segments"] = "linear"
+    """From the last state to the forecast: one linear map, or one more recurrent step per segment (Lin et al.)."""
+    loss: Literal["mse", "mae"] = "mse"
+    """Loss of the point forecast: squared or absolute error. Validation always chooses by the squared error."""
 
 
 class MaskedSettings(Section):
