@@ -268,6 +268,8 @@ class TranslateSettings(Section):
     """Share of true previous tokens at the end of training; it decreases linearly from 1 (scheduled sampling)."""
     label_smoothing: float | None = Field(None, ge=0, lt=1)
     """Probability spread over all tokens in the targets of training."""
+    r_drop: float = Field(0.0, ge=0)
+    """Weight of the divergence between two predictions with different dropout (R-Drop, Wu et al.); doubles the time."""
 
 
 class CaptionSettings(Section):
