@@ -366,7 +366,7 @@ class TrainingSettings(Section):
     """adam, adamw: added to the denominator of the update."""
     weight_decay: float | None = Field(None, ge=0)
     """Decay of matrices (not of biases and norms). adamw shrinks them directly; the others add an L2 gradient."""
-    schedule: Literal["cosine", "one-cycle", "one-cycle-flat", "plateau", "constant"] = "cosine"
+    schedule: Literal["cosine", "one-cycle", "one-cycle-flat", "inverse-sqrt", "plateau", "constant"] = "cosine"
     """Learning rate over the budget; plateau divides it by four when validation stops improving."""
     warmup: float = Field(0.05, ge=0, lt=1)
     """Share of the budget over which the learning rate rises; the one-cycle schedules have their own warm-up."""
