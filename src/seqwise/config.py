@@ -236,6 +236,8 @@ class ClassifySettings(Section):
     """Share of the tokens that training replaces by <unk>."""
     label_smoothing: float | None = Field(None, ge=0, lt=1)
     """Probability spread over all labels in the targets of training."""
+    r_drop: float = Field(0.0, ge=0)
+    """Weight of the divergence between two predictions with different dropout (R-Drop, Wu et al.); doubles the time."""
 
 
 class TagSettings(Section):
