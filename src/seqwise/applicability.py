@@ -83,6 +83,7 @@ USED_WITH: dict[str, tuple[Condition, ...]] = {
         ("caption.image_size", "caption.shift", "caption.flip"),
         ({"caption.encoder": ("convolutional", "patches", None)},),
     ),
+    "forecast.decoder": ({"model": ("rnn", "gru", "lstm")},),
     "training": ({"model": TRAINABLE},),
     "training.clip_threshold": ({"training.clip": ("norm", "value")},),
     **dict.fromkeys(("training.beta1", "training.beta2", "training.epsilon"), ({"training.optimizer": ADAM},)),

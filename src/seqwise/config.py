@@ -239,6 +239,8 @@ class ClassifySettings(Section):
     """Share of the tokens that training replaces by <unk>."""
     label_smoothing: float | None = Field(None, ge=0, lt=1)
     """Probability spread over all labels in the targets of training."""
+    r_drop: float = Field(0.0, ge=0)
+    """Weight of the divergence between two predictions with different dropout (R-Drop, Wu et al.); doubles the time."""
 
 
 class TagSettings(Section):
@@ -248,6 +250,10 @@ class TagSettings(Section):
     """Score whole sequences of tags (linear-chain CRF, Viterbi); on for tags that mark spans."""
     characters: int | None = Field(None, ge=0, le=MAX_WIDTH)
     """Width of the features computed from a word's characters; 0 leaves them out."""
+    features: int = Field(0, ge=0, le=MAX_WIDTH)
+    """Width of a vector of a word's n-grams, shape and writing elsewhere in its document; 0 leaves it out."""
+    word_dropout: float = Field(0.0, ge=0, le=1000)
+    """Training replaces words that occur n times by <unk> with probability a / (a + n); 0: with 0.5 if n is 1."""
     scheme: Literal["auto", "bio", "iob1", "bioes", "plain"] = "auto"
     """How tags mark spans: bio, iob1 or bioes; plain: they do not; auto: detected from the data."""
 
@@ -267,6 +273,8 @@ class TranslateSettings(Section):
     """Share of true previous tokens at the end of training; it decreases linearly from 1 (scheduled sampling)."""
     label_smoothing: float | None = Field(None, ge=0, lt=1)
     """Probability spread over all tokens in the targets of training."""
+    r_drop: float = Field(0.0, ge=0)
+    """Weight of the divergence between two predictions with different dropout (R-Drop, Wu et al.); doubles the time."""
 
 
 class CaptionSettings(Section):
@@ -328,6 +336,12 @@ class ForecastSettings(Section):
     """Steps per patch; a patch becomes one input vector."""
     linear: bool = True
     """Add a linear skip connection from the past to the forecast."""
+    normalize: Literal["window", "last"] = "window"
+    """Subtract the mean of the window and divide by its standard deviation, or subtract its last value."""
+    decoder: Literal["linear", "segments"] = "linear"
+    """From the last state to the forecast: one linear map, or one more recurrent step per segment (Lin et al.)."""
+    loss: Literal["mse", "mae"] = "mse"
+    """Loss of the point forecast: squared or absolute error. Validation always chooses by the squared error."""
 
 
 class MaskedSettings(Section):
@@ -357,7 +371,7 @@ class TrainingSettings(Section):
     """adam, adamw: added to the denominator of the update."""
     weight_decay: float | None = Field(None, ge=0)
     """Decay of matrices (not of biases and norms). adamw shrinks them directly; the others add an L2 gradient."""
-    schedule: Literal["cosine", "one-cycle", "one-cycle-flat", "plateau", "constant"] = "cosine"
+    schedule: Literal["cosine", "one-cycle", "one-cycle-flat", "inverse-sqrt", "plateau", "constant"] = "cosine"
     """Learning rate over the budget; plateau divides it by four when validation stops improving."""
     warmup: float = Field(0.05, ge=0, lt=1)
     """Share of the budget over which the learning rate rises; the one-cycle schedules have their own warm-up."""

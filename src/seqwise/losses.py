@@ -40,6 +40,18 @@ def total(losses: Tensor, mask: Tensor | None = None) -> Loss:
     return Loss(losses.masked_fill(~mask, 0.0).sum(), mask.sum())
 
 
+def r_drop(losses: Tensor, log_probabilities: Tensor, weight: float) -> Loss:
+    """Returns the loss of R-Drop (Wu et al. 2021, eq. 4), halved: ½ (nll₁ + nll₂) + α/4 (KL(p₁‖p₂) + KL(p₂‖p₁)).
+
+    `losses` (2N,) and `log_probabilities` (2N, K) hold each target twice: first all of them, then all again, computed
+    with other dropout masks. α is the `weight`.
+    """
+    first, second = log_probabilities.chunk(2)
+    # KL(p₁‖p₂) + KL(p₂‖p₁) = Σ (p₁ − p₂) (log p₁ − log p₂)
+    divergence = ((first.exp() - second.exp()) * (first - second)).sum()
+    return Loss(losses.sum() / 2 + weight / 4 * divergence, len(first))
+
+
 @torch.no_grad()
 def sum_losses(model: nn.Module, batches: Iterable[Batch]) -> tuple[float, int]:
     """Returns the summed loss of some batches in evaluation mode, and their number of targets."""

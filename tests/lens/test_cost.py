@@ -116,6 +116,7 @@ VARIANTS = [
     ("classify", "lstm", {"network": {"depth": 2}, "recurrent": {"concat_directions": False}}),
     ("classify", "lstm", {"network": {"depth": 2}, "recurrent": {"layer_norm": True}}),
     ("classify", "gru", {"classify": {"pooling": "max"}}),
+    ("forecast", "gru", {"forecast": {"decoder": "segments", "patch": 4}, "network": {"depth": 2}}),
 ]
 
 
@@ -128,8 +129,9 @@ def test_variants_are_counted_as_the_profiler_does(tmp_path, task: str, family: 
     counted = count_model(
         seqwise.train(row.write(tmp_path / "data"), settings=keep_used(base, **changes), out=tmp_path / "run")
     )
-    assert counted.count_operations(20, 3) == pytest.approx(profile_operations(counted, 20, 3), rel=0.01)
-    assert counted.count_steps(20) == measure_chain(counted.module, build_call(counted, 20, 2))
+    length = choose_length(counted)
+    assert counted.count_operations(length, 3) == pytest.approx(profile_operations(counted, length, 3), rel=0.01)
+    assert counted.count_steps(length) == measure_chain(counted.module, build_call(counted, length, 2))
 
 
 def test_a_large_softmax_keeps_gradients_instead_of_probabilities(small_run):

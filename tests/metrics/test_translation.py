@@ -59,3 +59,11 @@ def test_exact_match_ignores_blanks_at_the_ends():
 def test_a_wrong_number_of_references_is_rejected():
     with pytest.raises(ValueError, match="2 outputs"):
         compute_bleu(["a", "b"], [["a"]])
+
+
+def test_lower_cased_bleu_ignores_case_and_says_so():
+    outputs, references = ["ein Hund läuft über den Rasen ."], [["Ein Hund läuft über den rasen."]]
+    score = compute_bleu(outputs, references, lowercase=True)
+    assert score.value == pytest.approx(100)
+    assert "case:lc|eff:no|tok:13a" in score.signature
+    assert compute_bleu(outputs, references).value < 60

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from seqwise.errors import UsageError
 from seqwise.training.optimizers import FINAL_COSINE_FACTOR, SCHEDULES
 
 
@@ -18,6 +19,16 @@ def test_cosine_rises_to_the_peak_and_falls_to_the_floor():
 
 def test_the_first_step_of_a_warm_up_has_a_positive_rate():
     assert SCHEDULES["constant"](0.1).compute_factor(0.0) > 0
+
+
+def test_the_inverse_square_root_halves_the_rate_after_four_warm_ups():
+    schedule = SCHEDULES["inverse-sqrt"](0.04)
+    assert schedule.compute_factor(0.019) == pytest.approx(0.5)
+    assert schedule.compute_factor(0.04) == 1
+    assert schedule.compute_factor(0.16) == pytest.approx(1 / 2)
+    assert schedule.compute_factor(1.0) == pytest.approx(1 / 5)
+    with pytest.raises(UsageError, match=r"--training\.warmup is 0"):
+        SCHEDULES["inverse-sqrt"](0.0)
 
 
 def test_one_cycle_peaks_at_three_tenths():

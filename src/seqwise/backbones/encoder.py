@@ -245,11 +245,14 @@ class SeriesEncoder(nn.Module):
         output_width: int = self.backbone.width  # type: ignore[assignment]
         self.width = output_width * num_patches if self.is_transformer else output_width
         self.dropout = nn.Dropout(network.dropout)
+        # As published with this decoder (Lin et al. 2023, eq. 2)
+        self.activation: nn.Module = nn.ReLU() if settings.forecast.decoder == "segments" else nn.Identity()
 
-    def forward(self, x: Tensor) -> Tensor:
-        vectors = self.input_projection(split_into_patches(x, self.patch_size))
+    def forward(self, x: Tensor) -> tuple[Tensor, ModelState]:
+        """Returns the summary, after dropout, and the state of the backbone after the last patch."""
+        vectors = self.activation(self.input_projection(split_into_patches(x, self.patch_size)))
         record_value(self, "patches", vectors)
-        outputs = self.backbone(vectors).vectors
-        summary = outputs.flatten(1) if self.is_transformer else outputs[:, -1]
+        outputs: BackboneOutput = self.backbone(vectors)
+        summary = outputs.vectors.flatten(1) if self.is_transformer else outputs.vectors[:, -1]
         record_value(self, "summary", summary)
-        return self.dropout(summary)
+        return self.dropout(summary), outputs.state

@@ -5,12 +5,14 @@ All steps are forecast at once, so no forecast is fed back. The heads know nothi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from seqwise.backbones.states import ModelState
 from seqwise.layers.record import record_value
+from seqwise.layers.recurrent import Recurrent
 
 
 class PointHead(nn.Module):
@@ -25,6 +27,43 @@ class PointHead(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:
         return self.output(vectors)
+
+
+class SegmentHead(nn.Module):
+    """Decodes the segments of the horizon in parallel from the last state of recurrent layers (Lin et al. 2023, §3.3).
+
+    h_s = cell(p_s + c, h), y_s = W h_s + b: each segment s takes one more step from the same state h. Its input is a
+    learned vector p_s of its position plus, if there are several series, the vector c of the series. The cells are
+    those of the encoder, so each forecast segment is computed like one more segment of the past.
+    """
+
+    def __init__(self, inputs: int, width: int, horizon: int, segment: int, num_series: int, dropout: float):
+        super().__init__()
+        self.horizon = horizon
+        self.positions = nn.Parameter(torch.randn(-(-horizon // segment), inputs))
+        self.series = nn.Parameter(torch.randn(num_series, inputs)) if num_series > 1 else None
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(width, segment)
+        nn.init.zeros_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
+
+    def forward(self, state: ModelState, layers: Iterable[Recurrent], series: Tensor | None = None) -> Tensor:
+        """Returns the forecasts (B, N) from the `state` of stacked `layers`; `series` (B,) is -1 for a new one."""
+        batch, count = state[0][0].shape[0], len(self.positions)
+        x = (self.positions + self._get_series_vectors(batch, series)[:, None]).flatten(0, 1)  # (B · S, E)
+        for layer, layer_state in zip(layers, state, strict=True):
+            repeated = tuple(part.repeat_interleave(count, dim=0) for part in layer_state)
+            x = layer.cell.step(layer.cell.project(x), repeated, layer.get_weight_hidden())[0]
+        segments = self.output(self.dropout(x))  # (B · S, segment)
+        return segments.view(batch, -1)[:, : self.horizon]
+
+    def _get_series_vectors(self, batch: int, series: Tensor | None) -> Tensor:
+        """Returns (B, E); a series that is not in the training data has the mean of the others' vectors."""
+        if self.series is None:
+            return self.positions.new_zeros(batch, 1)
+        if series is None:
+            return self.series.mean(dim=0).expand(batch, -1)
+        return torch.where(series[:, None] >= 0, self.series[series.clamp(min=0)], self.series.mean(dim=0))
 
 
 class QuantileHead(nn.Module):

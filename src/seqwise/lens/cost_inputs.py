@@ -62,7 +62,8 @@ def build_batch(counted: CountedModel, batch_size: int, source: int, target: int
     elif task == "classify":
         batch = TextBatch(ids, full, torch.zeros(batch_size, dtype=torch.int64))
     elif task == "tag":
-        batch = TagBatch(ids, ids, torch.zeros_like(ids), full, draw(2, 2, WORD_CHARACTERS) + 1)
+        characters, features = draw(2, 2, WORD_CHARACTERS) + 1, torch.ones(2, 1, dtype=torch.int64)
+        batch = TagBatch(ids, ids, torch.zeros_like(ids), full, characters, features, torch.zeros_like(ids))
     elif task == "translate":
         pair = inputs[:, None]
         batch = PairBatch(ids, full, pair, pair, torch.ones_like(pair, dtype=torch.bool))

@@ -14,6 +14,7 @@ from torch import nn
 
 from seqwise.backbones.image import FeatureEncoder
 from seqwise.errors import UsageError
+from seqwise.heads.forecast import SegmentHead
 from seqwise.layers.transformer import EncoderDecoder
 from seqwise.lens import cost_parts  # noqa: F401 - registers what the parts of models cost
 from seqwise.lens.cost_counts import (
@@ -25,6 +26,7 @@ from seqwise.lens.cost_counts import (
     Component,
     Scope,
     count_module,
+    get_chain_length,
     list_uncounted,
 )
 from seqwise.lens.cost_polynomials import ZERO, M, N, Polynomial, build_term
@@ -166,11 +168,16 @@ def count_image_encoder(model: TrainedModel) -> tuple[list[Component], int]:
 
 def count_forecast_model(module: ForecastModel, settings: Any, build: Any) -> CountedModel:
     """Counts a forecast from M patches to N steps. The linear map and known values are computed beside the network."""
-    encoder, horizon, lookback = module.encoder, settings.horizon, settings.forecast.lookback
+    encoder: Any = module.encoder
+    horizon, lookback = settings.horizon, settings.forecast.lookback
     patches = -(-lookback // encoder.patch_size)
     flattened = M if encoder.is_transformer else build_term(1, 0)  # a Transformer's head reads all its outputs
     head = 2 * flattened * N * build_term(encoder.width / (patches if encoder.is_transformer else 1), 1)
-    components = [*name_self_attention(count_module(encoder)), Component("head", OUTPUT, head, build_term(1, 0))]
+    components = name_self_attention(count_module(encoder))
+    if isinstance(module.head, SegmentHead):
+        components += count_segments(module.head, encoder)
+    else:
+        components.append(Component("head", OUTPUT, head, build_term(1, 0)))
     if module.quantile_head is not None:
         saved = 4 * len(module.quantiles) * N  # distances, and the order of the quantiles as 64-bit integers
         components.append(Component("quantiles", OUTPUT, len(module.quantiles) * head, activations=saved))
@@ -183,6 +190,20 @@ def count_forecast_model(module: ForecastModel, settings: Any, build: Any) -> Co
         components.append(Component("known values", OTHER, 2 * size * N, activations=linears[2].in_features * N))
     unit = "steps" if encoder.patch_size == 1 else f"patches of {encoder.patch_size} steps"
     return build(encoder=components, fixed_source=None, fixed_target=horizon, unit=unit)
+
+
+def count_segments(head: SegmentHead, encoder: Any) -> list[Component]:
+    """Counts one step of each recurrent layer for all segments of the horizon, in parallel, and the linear map.
+
+    Lower layers take that step while the last layer still reads the past, so only its own step adds to the chain.
+    """
+    scope = Scope(length=build_term(len(head.positions), 0), label="decoder")
+    components, layers = [], encoder.backbone.stack.layer
+    for layer in layers:
+        steps = build_term(get_chain_length(layer.cell), 0) if layer is layers[-1] else ZERO
+        components += [replace(each, steps=steps) for each in count_module(layer, scope)]
+    output = 2 * scope.length * build_term(head.output.in_features * head.output.out_features, 1)
+    return [*components, Component("head", OUTPUT, output, build_term(1, 0))]
 
 
 def count_plain_module(module: nn.Module) -> CountedModel:

@@ -25,12 +25,12 @@ class Score:
     signature: str
 
 
-def compute_bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+def compute_bleu(outputs: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool = False) -> Score:
     """Returns corpus BLEU. `references` has one list per output; the lists may differ in length.
 
-    13a tokenisation, cased, exponential smoothing: sacreBLEU's defaults (Post 2018).
+    13a tokenisation, cased unless `lowercase`, exponential smoothing: sacreBLEU's defaults (Post 2018).
     """
-    return _compute_score(BLEU(), outputs, references)
+    return _compute_score(BLEU(lowercase=lowercase), outputs, references)
 
 
 def compute_chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:

@@ -84,8 +84,9 @@ class ContextualEncoder:
                 f"there is no layer {layer}: expected a number from 0 (token vectors) to {self.depth}.",
                 fix="Leave out --layer for the last one.",
             )
-        characters = self.settings.tag.characters if self.settings.task == "tag" else 0
-        return self.backbone.width if layer else self.model.embedding.width + characters
+        tag = self.settings.tag
+        features = tag.characters + tag.features if self.settings.task == "tag" else 0
+        return self.backbone.width if layer else self.model.embedding.width + features
 
     def tokenize(self, text: str) -> TextTokens:
         """Returns the tokens of a text."""

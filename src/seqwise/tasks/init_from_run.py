@@ -78,6 +78,7 @@ def inherit_settings(settings: Settings, source: Settings, name: str) -> tuple[S
         inherit("data.max_length", source.data.window)  # there are position vectors for this many tokens
     if settings.task == "tag":
         inherit("tag.characters", 0)  # the source's encoder reads token vectors only
+        inherit("tag.features", 0)
     if conflicts:
         raise UsageError("\n".join(conflicts), fix="Leave these out: they are taken from that run.")
     return result, inherited_names

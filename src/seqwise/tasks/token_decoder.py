@@ -21,7 +21,7 @@ from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD, log_frequencies
 from seqwise.layers.output import FullSoftmax
-from seqwise.losses import Loss
+from seqwise.losses import Loss, r_drop
 from seqwise.resolved_settings import ResolvedSettings
 
 
@@ -77,6 +77,21 @@ class TokenDecoder(nn.Module):
         states = self.output_dropout(self.decode(inputs, None, memory).vectors)
         losses = self._compute_losses(states[mask], targets[mask], smoothing)
         return Loss(losses.sum(), len(losses))
+
+    def r_drop_loss(
+        self, memory: Memory, inputs: Tensor, targets: Tensor, mask: Tensor, smoothing: float, weight: float
+    ) -> Loss:
+        """Returns the loss of R-Drop, see `losses.r_drop`.
+
+        Memory and inputs hold each sequence twice, first all sequences, then all again, so that dropout gives two
+        distributions for each target. `targets` and `mask` hold it once.
+        """
+        states = self.output_dropout(self.decode(inputs, None, memory).vectors)
+        logits = self.logits(states[mask.repeat(2, 1)])
+        log_p = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))  # (2N, V)
+        nll = F.nll_loss(log_p, targets[mask].repeat(2), reduction="none")
+        nll = (1 - smoothing) * nll - smoothing * log_p.mean(-1)
+        return r_drop(nll, log_p, weight)
 
     def _compute_losses(self, vectors: Tensor, targets: Tensor, smoothing: float) -> Tensor:
         """Returns the losses (N,) of targets (N,), given the decoder's outputs (N, D).

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seqwise.errors import UsageError
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.old_names import use_current_names
 from seqwise.resolved_settings import ResolvedTrainingSettings
@@ -167,6 +168,19 @@ class OneCycleFlatSchedule(ConstantSchedule):
         return max(0.0, min(1.0, progress / self.rising_end, falling))
 
 
+class InverseSqrtSchedule(ConstantSchedule):
+    """A warm-up, then proportional to 1 / √step (Vaswani et al. 2017, §5.3); the rate of the end depends on both."""
+
+    def __init__(self, warmup: float):
+        if not warmup:
+            problem = "--training.schedule inverse-sqrt falls from the end of its warm-up; --training.warmup is 0."
+            raise UsageError(problem, fix="For example --training.warmup 0.1")
+        super().__init__(warmup)
+
+    def compute_factor(self, progress: float) -> float:
+        return super().compute_factor(progress) if progress < self.warmup else math.sqrt(self.warmup / progress)
+
+
 class PlateauSchedule(ConstantSchedule):
     """Divides the rate by 4 after each validation without improvement (as PyTorch's example `word_language_model`)."""
 
@@ -193,6 +207,7 @@ class PlateauSchedule(ConstantSchedule):
 
 SCHEDULES = {
     "constant": ConstantSchedule,
+    "inverse-sqrt": InverseSqrtSchedule,
     "cosine": CosineSchedule,
     "one-cycle": OneCycleSchedule,
     "one-cycle-flat": OneCycleFlatSchedule,

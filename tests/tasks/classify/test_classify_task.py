@@ -13,6 +13,7 @@ from used_settings import keep_used
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
+from seqwise.losses import r_drop
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.classify.metrics import format_prediction
 from seqwise.tasks.classify.model import Classifier, TextBatch, collate, predict_log_probabilities
@@ -389,3 +390,37 @@ def test_a_line_break_in_a_label_adds_no_line():
     prediction = format_prediction("x", {"a\nerror: b": 0.75, "c": 0.25}, 2, True)
     assert prediction.text == "a↵error: b  0.750    c  0.250"
     assert prediction.values["label"] == "a\nerror: b"
+
+
+def build_classifier(**classify) -> tuple[Classifier, TextBatch]:
+    values = {"model": "gru", **SMALL, "network": {"width": 12, "embedding": 8, "dropout": 0.0},
+              "classify": {"word_dropout": 0.0, "label_smoothing": 0.1, **classify}}  # fmt: skip
+    torch.manual_seed(0)
+    model = Classifier(ResolvedSettings.model_validate(values), 20, 3, unknown=0)
+    token_ids = [np.array([4, 5, 6]), np.array([7, 8])]
+    return model.train(), collate(token_ids, np.array([0, 2]), np.arange(2))
+
+
+def test_r_drop_without_dropout_is_the_ordinary_loss():
+    (plain, batch), (twice, _) = build_classifier(), build_classifier(r_drop=4.0)
+    losses = [model(batch)[0] for model in (plain, twice)]
+    assert losses[0].count == losses[1].count == 2
+    assert float(losses[1].total.detach()) == pytest.approx(float(losses[0].total.detach()), rel=1e-6)
+
+
+def test_r_drop_equals_its_equation():
+    p, q = np.array([[0.5, 0.5], [0.2, 0.8]]), np.array([[0.9, 0.1], [0.3, 0.7]])
+    divergence = (p * np.log(p / q) + q * np.log(q / p)).sum()
+    losses = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
+    loss = r_drop(losses, torch.from_numpy(np.log(np.concatenate([p, q]))), 3.0)
+    assert float(loss.total) == pytest.approx(5.0 + 3.0 / 4 * divergence)
+    assert loss.count == 2
+    dropped, batch = build_classifier(r_drop=4.0)
+    dropped.input_dropout.p = 0.5
+    ordinary, _ = build_classifier()
+    ordinary.input_dropout.p = 0.5
+    torch.manual_seed(1)
+    with_divergence = float(dropped(batch)[0].total.detach())
+    torch.manual_seed(1)
+    doubled = TextBatch(batch.ids.repeat(2, 1), batch.lengths.repeat(2), batch.labels.repeat(2))
+    assert with_divergence > float(ordinary(doubled)[0].total.detach()) / 2, "the two passes have different masks"

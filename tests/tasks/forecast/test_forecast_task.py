@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from PIL import Image
 
 import seqwise
+from seqwise.applicability import check_effects
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
@@ -29,7 +31,7 @@ SMALL = {"network": {"width": 8, "embedding": 8, "depth": 1, "dropout": 0.0}}
 
 
 def build_model(
-    family: str = "gru", known: int = 0, quantiles: tuple[float, ...] = (0.1, 0.9), **forecast
+    family: str = "gru", known: int = 0, quantiles: tuple[float, ...] = (0.1, 0.9), num_series: int = 1, **forecast
 ) -> ForecastModel:
     torch.manual_seed(0)
     values = {
@@ -39,11 +41,83 @@ def build_model(
         "horizon": 3,
         "forecast": {"lookback": 6, "patch": 2, **forecast},
     }
-    model = ForecastModel(ResolvedSettings.model_validate(values), known, quantiles)
+    model = ForecastModel(ResolvedSettings.model_validate(values), known, quantiles, num_series)
     for parameter in model.parameters():
         if not parameter.abs().sum():
             torch.nn.init.normal_(parameter, std=0.5)  # parameters that begin at zero would hide mistakes
     return model
+
+
+def test_without_a_window_norm_the_last_value_is_subtracted():
+    model, batch = build_model(normalize="last"), create_batch(dtype=torch.float64)
+    model = model.double()
+    with record(model) as activations:
+        forecasts = model.forecast(batch)
+    assert torch.equal(activations["normalised"], batch.past - batch.past[:, -1:])
+    assert torch.equal(forecasts.scale, torch.ones(4, 1, dtype=torch.float64))
+    shifted = model.forecast(WindowBatch(batch.past + 100, batch.future, batch.mask, batch.known))
+    assert shifted.point.detach().numpy() == pytest.approx(forecasts.point.detach().numpy() + 100)
+    assert shifted.quantiles.detach().numpy() == pytest.approx(forecasts.quantiles.detach().numpy() + 100)
+
+
+def test_the_absolute_error_is_the_loss_of_the_point_if_asked_for():
+    model, batch = build_model(quantiles=(), loss="mae"), create_batch()
+    point = model.forecast(batch).point
+    expected = float((point - batch.future).abs()[batch.mask].detach().sum())
+    assert float(model(batch)[0].total.detach()) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("family", "cell"), [("gru", torch.nn.GRU), ("lstm", torch.nn.LSTM), ("rnn", torch.nn.RNN)])
+def test_the_segment_decoder_takes_one_more_step_of_the_encoder_for_each_segment(family: str, cell: type):
+    """The slow twin: PyTorch's layer reads the past and then, for each segment alone, its position and series."""
+    model = build_model(family, num_series=3, decoder="segments", linear=False, normalize="last", quantiles=())
+    batch = replace(create_batch(), series=torch.tensor([2, 0, 1, -1]))
+    ours, twin = model.encoder.backbone.stack.layer[0].cell, cell(8, 8, batch_first=True)
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.zero_()
+        twin.weight_ih_l0.copy_(ours.weight_input)
+        twin.weight_hh_l0.copy_(ours.weight_hidden)
+        twin.bias_ih_l0.copy_(ours.bias)
+        if family == "gru":
+            twin.bias_hh_l0[-8:].copy_(ours.bias_hidden)
+        level = batch.past[:, -1:]
+        patches = torch.relu(model.encoder.input_projection((batch.past - level).view(4, 3, 2)))
+        _, state = twin(patches)
+        head = model.head
+        vectors = torch.stack([head.series[2], head.series[0], head.series[1], head.series.mean(0)])
+        segments = [head.output(twin((p + vectors)[:, None], state)[0][:, 0]) for p in head.positions]
+        expected = torch.cat(segments, dim=1)[:, :3] + level  # two segments of 2 steps, of which 3 steps are forecast
+        assert model.eval().forecast(batch).point.numpy() == pytest.approx(expected.numpy(), abs=1e-5)
+
+
+def test_a_run_with_segments_knows_its_series_in_any_order(tmp_path: Path):
+    table = tmp_path / "table.csv"
+    t = np.arange(60)
+    series = {"a": np.sin(t), "b": np.cos(t) * 3, "c": t / 10.0}
+    forecast = {"lookback": 6, "patch": 2, "decoder": "segments", "loss": "mae", "series": "name", "time": "t"}
+    settings = {**SMALL, "model": "gru", "horizon": 3, "device": "cpu", "budget": "2-epochs", "target": "value",
+                "forecast": forecast}  # fmt: skip
+
+    def write(names: str, path: Path) -> str:
+        rows = [f"{name},{i},{series.get(name, series['a'])[i]:.5f}" for name in names for i in t]
+        path.write_text("\n".join(["name,t,value", *rows]) + "\n")
+        return str(path)
+
+    run = seqwise.train(write("abc", table), task="forecast", settings=settings, out=tmp_path / "run")
+    assert run.model.head.series.shape == (3, 8)
+    torch.nn.init.normal_(run.model.head.output.weight)
+    first, second = (run.predict(write(names, tmp_path / "other.csv")).values["series"] for names in ("abc", "cad"))
+    for name in "ac":
+        assert first[name]["point"] == pytest.approx(second[name]["point"], rel=1e-4)
+    assert second["d"]["point"] != pytest.approx(second["a"]["point"], rel=1e-4), "a new series has no vector"
+
+
+@pytest.mark.parametrize("family", ["transformer", "feedforward", "attentive-rnn"])
+def test_segments_are_decoded_by_plain_recurrent_layers_only(family: str):
+    settings = parse_settings({"task": "forecast", "model": family, "forecast": {"decoder": "segments"}})
+    with pytest.raises(UsageError, match=r"--forecast\.decoder has an effect with the models rnn, gru and lstm only"):
+        check_effects([settings], ["forecast.decoder"])
 
 
 def create_batch(rows: int = 4, known: int = 0, dtype: torch.dtype = torch.float32) -> WindowBatch:

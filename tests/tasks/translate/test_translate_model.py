@@ -183,3 +183,41 @@ def test_attention_weights_can_be_recorded():
     weights = recording["decoders.0.decoder.weights"]
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 5))
     assert weights[1, :, 1:].abs().max() == 0  # padding gets no attention
+
+
+def test_r_drop_without_dropout_is_the_ordinary_loss():
+    """Both passes are equal then, so nothing diverges: value and gradients are those of one pass."""
+    for smoothing in (0.0, 0.1):
+        plain = build_translator("transformer", label_smoothing=smoothing).train()
+        twice = build_translator("transformer", label_smoothing=smoothing, r_drop=5.0).train()
+        losses = [model(create_batch())[0] for model in (plain, twice)]
+        assert losses[0].count == losses[1].count == create_batch().num_targets
+        assert float(losses[1].total.detach()) == pytest.approx(float(losses[0].total.detach()), rel=1e-5)
+        for loss in losses:
+            loss.total.backward()
+        for first, second in zip(plain.parameters(), twice.parameters()):
+            assert second.grad.numpy() == pytest.approx(first.grad.numpy(), abs=1e-5)
+
+
+def test_the_loss_of_r_drop_equals_its_equation():
+    model, batch, alpha, smoothing = build_translator(r_drop=3.0), create_batch(), 3.0, 0.2
+    decoder, mask, targets = model.get_decoder(0), batch.mask[:, 0], batch.targets[:, 0]
+    memory = model.encode(batch.source, batch.lengths)
+    noise = torch.randn(2, *memory.vectors.shape)  # what dropout does: two different memories of the same sources
+    memories = [Memory(memory.vectors + each, batch.lengths) for each in noise]
+    states = [decoder.decode(batch.inputs[:, 0], None, each).vectors[mask] for each in memories]
+    p, q = (decoder.logits(each).softmax(-1).detach().double() for each in states)
+    expected = 0.0
+    for row, target in enumerate(targets[mask].tolist()):
+        for each in (p, q):
+            expected -= ((1 - smoothing) * each[row, target].log() + smoothing * each[row].log().mean()) / 2
+        expected += alpha / 4 * ((p[row] * (p[row] / q[row]).log()).sum() + (q[row] * (q[row] / p[row]).log()).sum())
+    both = Memory(torch.cat([m.vectors for m in memories]), batch.lengths.repeat(2))
+    loss = decoder.r_drop_loss(both, batch.inputs[:, 0].repeat(2, 1), targets, mask, smoothing, alpha)
+    assert float(loss.total.detach()) == pytest.approx(float(expected), rel=1e-4)
+    assert loss.num_targets == int(mask.sum())
+
+
+def test_r_drop_has_no_effect_in_evaluation():
+    plain, twice = build_translator().eval(), build_translator(r_drop=5.0).eval()
+    assert float(plain(create_batch())[0].total.detach()) == float(twice(create_batch())[0].total.detach())

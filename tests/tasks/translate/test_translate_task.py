@@ -121,7 +121,8 @@ def test_evaluation_has_a_definition_of_every_metric(english, folder: Path):
     assert evaluation.method == "beam 3, length penalty 1; gru, additive attention"
     assert evaluation.metrics["exact_match"] > 0.6
     assert evaluation.metrics["pairs"] == 30
-    assert set(evaluation.metrics) == {"bleu", "chrf", "exact_match", "rouge_1", "rouge_2", "rouge_l", "pairs"}
+    names = {"bleu", "bleu_lowercase", "chrf", "exact_match", "rouge_1", "rouge_2", "rouge_l", "pairs"}
+    assert set(evaluation.metrics) == names
     assert set(evaluation.definitions) == set(evaluation.metrics)
     assert evaluation.warnings == ("BLEU counts 4-grams; most of these texts are shorter.",)
     assert "tok:13a" in evaluation.as_dict()["definitions"]["bleu"]

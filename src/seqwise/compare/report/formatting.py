@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 DASH = "–"
 _RATIOS = frozenset({"accuracy", "exact_match", "f1", "precision", "recall"})  # keys of metrics, or their ends
-_PERCENT_SCORES = frozenset({"bleu", "chrf"})  # from 0 to 100 by their definition
+_PERCENT_SCORES = frozenset({"bleu", "bleu_lowercase", "chrf"})  # from 0 to 100 by their definition
 _DIGITS = 4  # significant digits of a number without an interval
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MAX_FULL_COUNT = 1e9  # counts below it are written out

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from seqwise.backbones.encoder import SeriesEncoder
 from seqwise.backbones.states import ModelState
 from seqwise.families import RECURRENT_FAMILIES
-from seqwise.heads.forecast import PointHead, QuantileHead, pinball_loss
+from seqwise.heads.forecast import PointHead, QuantileHead, SegmentHead, pinball_loss
 from seqwise.layers.record import record_value
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
@@ -64,12 +64,19 @@ class ForecastModel(nn.Module):
     calibration: Tensor
     optional_weights = ("calibration",)
 
-    def __init__(self, settings: ResolvedSettings, num_known: int, quantiles: Sequence[float]):
+    def __init__(self, settings: ResolvedSettings, num_known: int, quantiles: Sequence[float], num_series: int = 1):
         super().__init__()
-        lookback, horizon = settings.forecast.lookback, settings.horizon
-        self.quantiles = tuple(sorted(quantiles))
+        forecast, network, horizon = settings.forecast, settings.network, settings.horizon
+        lookback = forecast.lookback
+        self.quantiles, self.normalize, self.point_loss = tuple(sorted(quantiles)), forecast.normalize, forecast.loss
         self.encoder = SeriesEncoder(settings, 1 + num_known, lookback)
-        self.head = PointHead(self.encoder.width, horizon)
+        self.head: PointHead | SegmentHead = (
+            SegmentHead(
+                network.embedding, self.encoder.width, horizon, self.encoder.patch_size, num_series, network.dropout
+            )
+            if forecast.decoder == "segments"
+            else PointHead(self.encoder.width, horizon)
+        )
         self.quantile_head = QuantileHead(self.encoder.width, horizon, self.quantiles) if quantiles else None
         if quantiles:
             self.register_buffer("calibration", torch.zeros(horizon, len(self.quantiles)))
@@ -89,20 +96,24 @@ class ForecastModel(nn.Module):
         return self.loss(self.forecast(batch), batch), None
 
     def loss(self, forecasts: Forecasts, batch: WindowBatch) -> Loss:
-        losses = F.mse_loss(forecasts.point, batch.future, reduction="none")
+        compute_losses = F.l1_loss if self.point_loss == "mae" else F.mse_loss
+        losses = compute_losses(forecasts.point, batch.future, reduction="none")
         if forecasts.quantiles is not None and self.quantile_head is not None:
             losses = losses + pinball_loss(forecasts.quantiles, batch.future, self.quantile_head.levels).mean(dim=-1)
         return total(losses, batch.mask)
 
     def forecast(self, batch: WindowBatch) -> Forecasts:
         past = batch.past
-        mean = past.mean(dim=1, keepdim=True)
-        deviation = (past.var(dim=1, keepdim=True, correction=0) + EPSILON).sqrt()
-        x = (past - mean) / deviation
+        level, deviation = self._compute_scale(past)
+        x = (past - level) / deviation
         record_value(self, "normalised", x)
         known = batch.known[:, : past.shape[1]]
-        summary = self.encoder(torch.cat([x[..., None], known], dim=-1))
-        y = self.head(summary).to(past.dtype)
+        summary, state = self.encoder(torch.cat([x[..., None], known], dim=-1))
+        if isinstance(self.head, SegmentHead):
+            layers = self.encoder.backbone.stack.layer  # type: ignore[union-attr]
+            y = self.head(state, layers, batch.series).to(past.dtype)
+        else:
+            y = self.head(summary).to(past.dtype)
         record_value(self, "residual", y)  # what the network adds to the linear map
         if self.linear_map is not None:
             from_past = self.linear_map(x).to(past.dtype)
@@ -112,8 +123,15 @@ class ForecastModel(nn.Module):
             y = y + self.known_effect(batch.known[:, past.shape[1] :]).squeeze(-1).to(past.dtype)
         quantiles = None if self.quantile_head is None else self.quantile_head(summary, y).to(past.dtype)
         if quantiles is not None:
-            quantiles = quantiles * deviation[..., None] + mean[..., None]
-        return Forecasts(y * deviation + mean, quantiles, deviation)
+            quantiles = quantiles * deviation[..., None] + level[..., None]
+        return Forecasts(y * deviation + level, quantiles, deviation)
+
+    def _compute_scale(self, past: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the level (B, 1) that is subtracted from each window, and the deviation it is divided by."""
+        if self.normalize == "last":
+            return past[:, -1:], torch.ones_like(past[:, -1:])
+        deviation = (past.var(dim=1, keepdim=True, correction=0) + EPSILON).sqrt()
+        return past.mean(dim=1, keepdim=True), deviation
 
     def calibrate(self, forecasts: Forecasts) -> Forecasts:
         """Returns the forecasts with calibrated quantiles."""

@@ -222,7 +222,7 @@ class Forecast(Task):
     @classmethod
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> ForecastModel:
         num_known = 2 * len(preprocessor.attributes["calendar"]) + len(preprocessor.attributes["columns"]["known"])
-        return ForecastModel(settings, num_known, parse_quantiles(settings))
+        return ForecastModel(settings, num_known, parse_quantiles(settings), len(preprocessor.attributes["names"]))
 
     @classmethod
     def save_data(cls, data: Data, columns: str | None = None) -> str:

@@ -73,6 +73,7 @@ class SeriesStatistics:
     in_sample_error: np.ndarray  # (C,) mean |y_t - y_{t-season}| of the training split, for MASE
     season: int
     calendar: list[str]  # names of the calendar features
+    indices: np.ndarray | None = None  # (C,) of the series in the training data; -1: not there; None: all, in order
 
     @classmethod
     def fit(cls, series: SeriesData, stop: int, season: int, calendar: bool) -> SeriesStatistics:
@@ -108,6 +109,7 @@ class SeriesStatistics:
                 select_values(self.scaler.deviation, own_scaler.deviation),
             ),
             in_sample_error=select_values(self.in_sample_error, np.full(len(indices), np.nan)),
+            indices=indices,
         )
 
     def to_attributes(self) -> dict[str, Any]:
@@ -220,6 +222,7 @@ class WindowBatch(Batch):
     future: Tensor  # (B, N) float32; zero where the value is missing
     mask: Tensor  # (B, N) bool: the future values that were observed, which are the targets
     known: Tensor  # (B, L + N, F) float32: values known in advance, past and future
+    series: Tensor | None = None  # (B,) int64: index of the series in the training data; -1 if it is not there
 
     @property
     def length(self) -> int:
@@ -321,6 +324,7 @@ class RollingWindows:
             torch.from_numpy(future),
             torch.from_numpy(mask),
             torch.from_numpy(known),
+            torch.from_numpy(series if self.statistics.indices is None else self.statistics.indices[series]),
             positions=torch.from_numpy(windows[:, 0].astype(np.int64)),
         )
 

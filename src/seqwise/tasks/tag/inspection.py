@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -38,9 +39,7 @@ def inspect_sentence(bundle: ModelBundle, sentence: Sentence, description: str, 
     batch = EncodedSentences([sentence], vocabulary).collate(np.arange(1)).to(get_device(model))
     predicted = model.decode(batch)
     true = batch.tag_ids if is_tagged else predicted
-    batch = TagBatch(
-        batch.word_ids, batch.character_rows, true, batch.lengths, batch.characters, positions=batch.positions
-    )
+    batch = replace(batch, tag_ids=true)
     tags = [vocabulary.tags[index] for index in predicted[0].tolist()]
     answers = [
         Answer(

@@ -1,8 +1,8 @@
 """The tagger: batches of ids, the network, and its default settings.
 
     word vector ┐
-                ├ concatenated → dropout → encoder → dropout → head
-    characters  ┘
+    characters  ├ concatenated → dropout → encoder → dropout → head
+    features    ┘
 
 The module knows nothing of files; `tasks/tag/task.py` connects it to the data.
 """
@@ -38,6 +38,7 @@ from seqwise.tasks.defaults import (
     set_batch_size,
     set_transformer_defaults,
 )
+from seqwise.tasks.tag.features import FeatureVectors, find_writings, list_features
 from seqwise.tasks.tag.spans import (
     Sentence,
     compute_allowed_transitions,
@@ -64,6 +65,8 @@ class TagBatch(Batch):
     tag_ids: Tensor  # (B, T) int64
     lengths: Tensor  # (B,) int64
     characters: Tensor  # (W, L) int64, padded with 0
+    features: Tensor  # (W, F) int64, padded with 0
+    writings: Tensor  # (B, T) int64: how the document writes the word elsewhere; see tasks/tag/features.py
 
     @property
     def length(self) -> int:
@@ -74,8 +77,8 @@ class TagBatch(Batch):
         return int(self.lengths.sum())
 
     def slice(self, start: int, stop: int) -> Self:
-        """Returns some sentences; `characters` stays whole, because `character_rows` are indices into it."""
-        return replace(super().slice(start, stop), characters=self.characters)
+        """Returns some sentences. What belongs to words stays whole, because `character_rows` are indices into it."""
+        return replace(super().slice(start, stop), characters=self.characters, features=self.features)
 
 
 def normalize_word(word: str) -> str:
@@ -87,13 +90,21 @@ class TagVocabulary:
     """Maps words, characters and tags to ids.
 
     With `normalizes`, words are looked up by `normalize_word`. `tags` are the tags that the model predicts: BIOES if
-    they mark spans (`has_spans`), whatever the scheme of the data.
+    they mark spans (`has_spans`), whatever the scheme of the data. `features` are those that have a vector.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, alphabet: str, tags: Sequence[str], has_spans: bool, normalizes: bool = True
+        self,
+        tokenizer: Tokenizer,
+        alphabet: str,
+        tags: Sequence[str],
+        has_spans: bool,
+        normalizes: bool = True,
+        features: Sequence[str] = (),
     ):
         self.tokenizer, self.tags = tokenizer, list(tags)
+        self.num_features = len(features)
+        self._feature_ids = {feature: i for i, feature in enumerate(features, start=1)}
         self.has_spans, self.normalizes = has_spans, normalizes
         self.num_characters = len(alphabet) + 2  # with padding and the unknown character
         self._character_ids = {character: i for i, character in enumerate(alphabet, start=UNKNOWN_CHARACTER + 1)}
@@ -103,7 +114,12 @@ class TagVocabulary:
     def from_preprocessor(cls, preprocessor: Preprocessor) -> Self:
         attributes = preprocessor.attributes
         return cls(
-            preprocessor.tokenizer, attributes["alphabet"], attributes["tags"], attributes["spans"], attributes["folds"]
+            preprocessor.tokenizer,
+            attributes["alphabet"],
+            attributes["tags"],
+            attributes["spans"],
+            attributes["folds"],
+            attributes.get("features", ()),
         )
 
     def get_word_id(self, word: str) -> int:
@@ -120,6 +136,12 @@ class TagVocabulary:
         if len(word) > MAX_CHARACTERS:
             word = word[: MAX_CHARACTERS // 2] + word[-MAX_CHARACTERS // 2 :]
         return [self._character_ids.get(character, UNKNOWN_CHARACTER) for character in word]
+
+    def get_feature_ids(self, word: str) -> list[int]:
+        """Returns the ids of a word's features, without those that no vector belongs to."""
+        if not self._feature_ids:
+            return []
+        return [self._feature_ids[feature] for feature in list_features(word) if feature in self._feature_ids]
 
     def get_tag_ids(self, tags: Sequence[str]) -> list[int]:
         """Returns the ids of a sentence's tags; a tag that does not occur in training gets id 0."""
@@ -140,6 +162,8 @@ class EncodedSentences:
         self.word_ids = np.array([vocabulary.get_word_id(word) for word in rows], dtype=np.int64)
         self.characters = pad_sequences([np.array(vocabulary.get_character_ids(word)) for word in rows], PADDING)
         self.num_characters = (self.characters != PADDING).sum(axis=1)
+        self.features = pad_sequences([np.array(vocabulary.get_feature_ids(word), dtype=np.int64) for word in rows])
+        self.writings = find_writings(sentences) if vocabulary.num_features else None
         self.tag_ids = [np.array(vocabulary.get_tag_ids(sentence.tags), dtype=np.int64) for sentence in sentences]
         self.lengths = np.array([len(sentence.words) for sentence in sentences], dtype=np.int64)
 
@@ -154,6 +178,12 @@ class EncodedSentences:
             tag_ids=torch.from_numpy(pad_sequences([self.tag_ids[index] for index in indices])),
             lengths=torch.from_numpy(self.lengths[indices]),
             characters=torch.from_numpy(self.characters[distinct_rows, :max_characters]),
+            features=torch.from_numpy(self.features[distinct_rows]),
+            writings=torch.from_numpy(
+                np.zeros_like(word_rows)
+                if self.writings is None
+                else pad_sequences([self.writings[index] for index in indices])
+            ),
             positions=torch.from_numpy(np.asarray(indices, dtype=np.int64)),
         )
 
@@ -179,11 +209,20 @@ def build_alphabet(word_counts: Counter[str]) -> str:
     return "".join(sorted(character for character, count in counts.items() if count >= MIN_CHARACTER_COUNT))
 
 
+def compute_word_dropout(counts: Tensor, strength: float) -> Tensor:
+    """Returns the probability (V,) of replacing each word, by its `counts` in training, by the unknown word.
+
+    It is a / (a + count) with the strength a (Kiperwasser & Goldberg 2016, section 4.1), or, with a = 0,
+    SINGLETON_DROPOUT for words that occur once.
+    """
+    return strength / (strength + counts) if strength else SINGLETON_DROPOUT * (counts <= 1).float()
+
+
 class TagModel(nn.Module):
     """A tagger. `counts` (V,) are the frequencies of the words in training; only training needs them.
 
-    In training, words that occur once are replaced by the unknown word with probability SINGLETON_DROPOUT, so that the
-    vector of the unknown word is learned, and the model learns to use characters.
+    In training, rare words are replaced by the unknown word at random (`compute_word_dropout`), so that the vector of
+    the unknown word is learned, and the model learns to use characters.
     """
 
     word_dropout: Tensor
@@ -195,12 +234,13 @@ class TagModel(nn.Module):
         self.unknown = vocabulary.tokenizer.unknown
         self.embedding = Embedding(num_words, width)
         self.characters = CharacterCNN(vocabulary.num_characters, tag.characters) if tag.characters else None
-        self.encoder = build_encoder(settings, width + tag.characters, settings.data.max_length)
+        self.features = FeatureVectors(vocabulary.num_features, tag.features) if tag.features else None
+        self.encoder = build_encoder(settings, width + tag.characters + tag.features, settings.data.max_length)
         encoder_width: int = self.encoder.width  # type: ignore[assignment]
         self.head = (LinearChainCRF if tag.crf else IndependentTagHead)(encoder_width, len(vocabulary.tags))
         self.input_dropout, self.output_dropout = nn.Dropout(dropout), nn.Dropout(dropout)
         self.allowed_transitions = compute_allowed_transitions(vocabulary.tags) if vocabulary.has_spans else None
-        probabilities = torch.zeros(num_words) if counts is None else SINGLETON_DROPOUT * (counts <= 1).float()
+        probabilities = torch.zeros(num_words) if counts is None else compute_word_dropout(counts, tag.word_dropout)
         self.register_buffer("word_dropout", probabilities, persistent=False)
 
     def forward(self, batch: TagBatch, state: ModelState = None) -> tuple[Loss, ModelState]:
@@ -215,6 +255,9 @@ class TagModel(nn.Module):
             # Each distinct word is computed once; the gradient of an embedding lookup is summed in a fixed order.
             word_features = F.embedding(batch.character_rows, self.characters(batch.characters))
             vectors = torch.cat([vectors, word_features], dim=-1)
+        if self.features is not None:
+            features = self.features(batch.features, batch.character_rows, batch.writings)
+            vectors = torch.cat([vectors, features], dim=-1)
         return self.output_dropout(self.encoder(self.input_dropout(vectors), lengths=batch.lengths).vectors)
 
     def drop_words(self, word_ids: Tensor) -> Tensor:

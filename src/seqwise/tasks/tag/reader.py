@@ -83,12 +83,14 @@ def _read_columns(
     words: list[str] = []
     tags: list[str] = []
     sentence_line = num_columns = first_line = word_column = tag_column = 0
+    document = -1
     for line, content in chain(read_lines(path, findings, encoding), [(0, "")]):
         if not content.strip() or content.startswith(DOCUMENT_START):
             if words:
-                sentences.append(Sentence(tuple(words), tuple(tags), str(path), sentence_line, 1))
+                sentences.append(Sentence(tuple(words), tuple(tags), str(path), sentence_line, 1, document))
                 words, tags = [], []
             if content.startswith(DOCUMENT_START):
+                document += 1
                 findings.note(f"document markers ({DOCUMENT_START}), which are not sentences", path, line)
             continue
         if not words and COMMENT.match(content):

@@ -52,6 +52,7 @@ class Sentence:
     file: str = field(default="", repr=False)
     line: int = field(default=1, repr=False)  # line of the first word
     line_step: int = field(default=0, repr=False)  # 1 if each word has its own line, else 0
+    document: int = field(default=-1, repr=False)  # number of its document in the file; -1: not known
 
     def get_location(self, index: int) -> tuple[str, int]:
         """Returns file and line of a word."""

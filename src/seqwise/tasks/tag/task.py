@@ -30,6 +30,7 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.latency import Stopwatch
+from seqwise.tasks.tag.features import collect_features
 from seqwise.tasks.tag.inspection import inspect_examples, inspect_text
 from seqwise.tasks.tag.model import (
     EncodedSentences,
@@ -124,6 +125,8 @@ class Tag(ExampleTask):
             "alphabet": build_alphabet(count_words(train)),
             "code": splits.name == "builtin:code",
         }
+        if settings.tag.features:
+            attributes["features"] = collect_features(word for sentence in train for word in sentence.words)
         return Preprocessor({"text": tokenizer}, attributes)
 
     def log_data(self, log: LogFunction) -> None:
@@ -155,7 +158,8 @@ class Tag(ExampleTask):
         )
 
     def check_shapes(self, model: TagModel) -> None:
-        width = model.embedding.width + (model.characters.width if model.characters is not None else 0)
+        parts = (model.embedding, model.characters, model.features)
+        width = sum(part.width for part in parts if part is not None)
         model.encoder(torch.zeros(1, 1, width, device="meta"))
 
     def build(self, settings: ResolvedSettings) -> TagModel:

@@ -66,6 +66,9 @@ def compute_metrics(outputs: Outputs, data: str, method: str, warnings: Sequence
     definitions: dict[str, str] = {}
     for target, texts in outputs.items():
         metrics_by_target[target], definitions = compute_text_metrics(*_unzip_texts(texts))
+        lowercase = compute_bleu(*_unzip_texts(texts), lowercase=True)
+        metrics_by_target[target]["bleu_lowercase"] = lowercase.value
+        definitions["bleu_lowercase"] = lowercase.signature
         metrics_by_target[target] |= compute_rouge(*_unzip_texts(texts))
     definitions |= ROUGE_DEFINITIONS
     names = list(next(iter(metrics_by_target.values())))

@@ -106,18 +106,28 @@ class Translator(nn.Module):
             for size, target_counts in zip(target_sizes, counts_by_target)
         )
         self.smoothing, self.teacher_forcing = translate.label_smoothing, translate.teacher_forcing
+        self.r_drop = translate.r_drop
         self.progress: float | None = 0.0 if self.teacher_forcing < 1 else None
 
     def forward(self, batch: PairBatch, state: None = None) -> tuple[Loss, None]:
-        """Returns the summed loss of all targets in all languages, and no state; labels are smoothed in training."""
-        memory = self.encode(batch.source, batch.lengths)
+        """Returns the summed loss of all targets in all languages, and no state; in training, smoothed or of R-Drop."""
         smoothing = self.smoothing if self.training else 0.0
+        has_two_passes = self.training and self.r_drop > 0
+
+        def repeat(tensor: Tensor) -> Tensor:
+            return torch.cat([tensor, tensor]) if has_two_passes else tensor
+
+        memory = self.encode(repeat(batch.source), repeat(batch.lengths))
         losses = []
         for n in range(batch.inputs.shape[1]):
-            decoder, inputs = self.get_decoder(batch.first_target + n), batch.inputs[:, n]
+            decoder, inputs = self.get_decoder(batch.first_target + n), repeat(batch.inputs[:, n])
             if self.training and self.true_token_share < 1:
                 inputs = self.mix_predictions(decoder, memory, inputs)
-            losses.append(decoder.loss(memory, inputs, batch.targets[:, n], batch.mask[:, n], smoothing))
+            targets, mask = batch.targets[:, n], batch.mask[:, n]
+            if has_two_passes:
+                losses.append(decoder.r_drop_loss(memory, inputs, targets, mask, smoothing, self.r_drop))
+            else:
+                losses.append(decoder.loss(memory, inputs, targets, mask, smoothing))
         return Loss(torch.stack([loss.total for loss in losses]).sum(), sum(loss.num_targets for loss in losses)), None
 
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Memory:

@@ -1,0 +1,115 @@
+"""Features of words beyond their vectors and characters: n-grams, shape, and how the document writes a word elsewhere.
+
+Linear taggers owe much to such features (Klein et al. 2003, "Named entity recognition with character-level models";
+Chieu & Ng 2003, "Named entity recognition with a maximum entropy approach"). Each has a vector; a word has their sum.
+They are computed from the text alone. The module knows nothing of tags.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqwise.layers.embedding import Embedding
+from seqwise.tasks.tag.spans import Sentence
+
+NGRAM_LENGTHS = range(2, 6)  # in characters, with the marks < and > of a word's ends; inside a word from 3
+MIN_TYPES = 3  # distinct training words that have a feature; of fewer, it would be another name of the word
+PADDING = 0  # id; those of features start at 1
+DROPOUT = 0.2  # share of a word's features that training leaves out
+# How a word is written elsewhere in its document, as bits, and whether its sentence has capitals only
+LOWER_CASE, CAPITALIZED, CAPITALS, IN_CAPITALS = 1, 2, 4, 8
+NUM_WRITINGS = 16
+
+
+def list_features(word: str) -> list[str]:
+    """Returns the n-grams of a word in lower case, and its shape, each once, in a fixed order.
+
+    list_features("Rio") == ["<r", "o>", "<ri", "rio", "io>", "<rio", "rio>", "shape Xx"]
+    """
+    marked = f"<{re.sub(r'[0-9]', '0', word.lower())}>"
+    ngrams = [
+        marked[start : start + n]
+        for n in NGRAM_LENGTHS
+        for start in range(len(marked) - n + 1)
+        if n < len(marked) and (n > 2 or start in (0, len(marked) - n))
+    ]
+    return list(dict.fromkeys([*ngrams, f"shape {get_shape(word)}"]))
+
+
+def get_shape(word: str) -> str:
+    """Returns the kinds of characters in a word, each run of a kind once: "Xx" of "Paris", "X.X." of "U.S."."""
+    kinds = re.sub(r"[^\W\d_]", lambda match: "X" if match[0].isupper() else "x", word)
+    return re.sub(r"(.)\1+", r"\1", re.sub(r"\d", "0", kinds))
+
+
+def collect_features(words: Iterable[str]) -> list[str]:
+    """Returns the features that at least MIN_TYPES distinct words have, the most frequent first."""
+    counts = Counter(feature for word in dict.fromkeys(words) for feature in list_features(word))
+    return [feature for feature, count in counts.most_common() if count >= MIN_TYPES]
+
+
+def find_writings(sentences: Sequence[Sentence]) -> list[np.ndarray]:
+    """Returns for each word of each sentence how its document writes the word elsewhere: a sum of the constants above.
+
+    A capital letter at the beginning of a sentence, or in one of capitals only, says nothing and is not counted.
+    A sentence without a document is a document of its own.
+    """
+    documents: dict[tuple[str, int], Counter[tuple[str, int]]] = {}
+    counters, writings, capitals = [], [], []
+    for number, sentence in enumerate(sentences):
+        in_capitals = all(word == word.upper() for word in sentence.words)
+        own = [_get_writing(word, index == 0, in_capitals) for index, word in enumerate(sentence.words)]
+        key = ("", number) if sentence.document < 0 else (sentence.file, sentence.document)
+        counter = documents.setdefault(key, Counter())
+        counter.update(zip(map(str.lower, sentence.words), own))
+        counters.append(counter)
+        writings.append(own)
+        capitals.append(in_capitals)
+    return [
+        np.array(
+            [
+                IN_CAPITALS * in_capitals + _sum_others(counter, word.lower(), own_writing)
+                for word, own_writing in zip(sentence.words, own)
+            ],
+            dtype=np.int64,
+        )
+        for sentence, counter, own, in_capitals in zip(sentences, counters, writings, capitals)
+    ]
+
+
+def _sum_others(counter: Counter[tuple[str, int]], word: str, own: int) -> int:
+    """Returns the sum of the writings that occur in a document, apart from one occurrence of the writing `own`."""
+    return sum(kind for kind in (LOWER_CASE, CAPITALIZED, CAPITALS) if counter[word, kind] > (kind == own))
+
+
+def _get_writing(word: str, is_first: bool, in_capitals: bool) -> int:
+    """Returns how one occurrence is written; 0 if that says nothing."""
+    if word == word.lower():
+        return LOWER_CASE if word != word.upper() else 0  # a number or a mark is neither
+    if word == word.upper() and len(word) > 1:
+        return 0 if in_capitals else CAPITALS
+    return 0 if is_first or in_capitals else CAPITALIZED
+
+
+class FeatureVectors(nn.Module):
+    """The features of a word as one vector: Σ vectors / √(their number), plus the vector of how it is written."""
+
+    def __init__(self, num_features: int, width: int):
+        super().__init__()
+        self.width = width
+        self.vectors = Embedding(num_features + 1, width)
+        self.writings = Embedding(NUM_WRITINGS, width)
+
+    def forward(self, features: Tensor, rows: Tensor, writings: Tensor) -> Tensor:
+        """Returns (B, T, width) for the features (W, F) of distinct words, padded with 0, and rows, writings (B, T)."""
+        weights = (features != PADDING).to(self.vectors.weight.dtype)
+        scale = weights.sum(dim=1, keepdim=True).clamp(min=1).rsqrt()
+        weights = F.dropout(weights, DROPOUT, self.training)
+        sums = (self.vectors(features) * weights[..., None]).sum(dim=1) * scale
+        return F.embedding(rows, sums) + self.writings(writings)
