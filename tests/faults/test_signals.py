@@ -82,8 +82,11 @@ def test_a_signal_while_the_data_is_read_leaves_nothing_behind(
 
 
 def test_a_whole_program_is_stopped_and_killed_with_the_same_result(make_case, count_faults: CountFunction):
-    """Not a fork, but a program as users start it. While it imports PyTorch, it ends at once."""
-    case = make_case("language", "lstm")
+    """Not a fork, but a program as users start it. While it imports PyTorch, it ends at once.
+
+    The run has 400 updates: one of 150 may end before this process, beside others, sees its 20th update.
+    """
+    case = make_case("language", "lstm", "--budget", f"{64 * 400}-tokens", "--training.save-every", "10")
     folder = case.new_folder()
     process = live_runs.start(*case.build_command(folder))
     live_runs.wait_until(lambda: "libtorch" in Path(f"/proc/{process.pid}/maps").read_text(), process)

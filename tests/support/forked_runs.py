@@ -21,7 +21,7 @@ from live_runs import get_saved_step
 from seqwise.training.checkpoints import NUM_CHECKPOINTS
 
 MAX_SECONDS = 10.0  # from a signal to the end of the process
-SECONDS = 120.0  # after which a process counts as hanging; the machine may be busy
+SECONDS = 600.0  # after which a process counts as hanging; the machine may be busy
 
 
 class ForkServer:

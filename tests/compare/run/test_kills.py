@@ -46,8 +46,12 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many threads as in this process, since the order of summation depends on their number."""
+    """As many threads as in this process, since the order of summation depends on their number.
+
+    Two workers share the cores of the machine: with more than two cores, each would have several threads.
+    """
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(environment, "count_cpus", lambda: 2)
 
 
 def results(folder: Path) -> dict[str, Any]:
