@@ -152,7 +152,7 @@ class NetworkSettings(Section):
     """Dropout of the token vectors; that of --network.dropout unless set."""
     output_dropout: float | None = Field(None, ge=0, lt=1)
     """Dropout of the last layer's outputs; that of --network.dropout, for Transformers 0, unless set."""
-    embedding_dropout: float = Field(0.0, ge=0, lt=1)
+    embedding_dropout: float | None = Field(None, ge=0, lt=1)
     """Share of the word types that are left out of a batch, wherever they occur in it (Gal and Ghahramani)."""
     tie_weights: bool = True
     """Share the embedding matrix with the output projection. Never shared with the adaptive output."""
@@ -190,9 +190,9 @@ class RecurrentSettings(Section):
     """Width of the last layer; that of the others unless set."""
     sum_layers: bool = False
     """The output is the sum of the outputs of all layers, not that of the last."""
-    activation_regularization: float = Field(0.0, ge=0)
+    activation_regularization: float | None = Field(None, ge=0)
     """Weight of the mean square of the outputs in the training loss (AR: Merity et al.)."""
-    temporal_regularization: float = Field(0.0, ge=0)
+    temporal_regularization: float | None = Field(None, ge=0)
     """Weight of the mean square of the outputs' change from step to step in the training loss (TAR: Merity et al.)."""
     cell: Literal["rnn", "gru", "lstm"] = "lstm"
     """Cell of attentive-rnn."""

@@ -52,6 +52,7 @@ class ResolvedNetworkSettings(ResolvedSection, config.NetworkSettings):
     depth: int = Field(1, ge=1, le=config.MAX_DEPTH)
     embedding: int = Field(0, ge=0, le=config.MAX_WIDTH)  # replaced by the width
     dropout: float = 0.0
+    embedding_dropout: float = 0.0
     input_dropout: float = 0.0  # replaced by `dropout`
     output_dropout: float = 0.0  # replaced by `dropout`, for models with a state
 
@@ -74,6 +75,8 @@ class ResolvedNetworkSettings(ResolvedSection, config.NetworkSettings):
 class ResolvedRecurrentSettings(ResolvedSection, config.RecurrentSettings):
     weight_dropout: float = 0.0
     forget_bias: float = 1.0
+    activation_regularization: float = 0.0
+    temporal_regularization: float = 0.0
     last_width: int = Field(0, ge=0, le=config.MAX_WIDTH)  # 0: the width of the other layers
     bidirectional: bool = False
     concat_directions: bool = True

@@ -25,18 +25,8 @@ from seqwise.metrics.evaluation import DEFINITIONS, Evaluation, Perplexity, exp_
 from seqwise.metrics.predictions import write_predictions
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.corpus_task import CorpusTask, find_training_blocks
-from seqwise.tasks.defaults import (
-    SAME_WIDTH,
-    DefaultsContext,
-    SetDefault,
-    describe_epochs,
-    describe_rate,
-    estimate_epochs,
-    scale_learning_rate,
-    set_batch_size,
-    set_transformer_defaults,
-)
 from seqwise.tasks.inspection import InspectedInput
+from seqwise.tasks.language.defaults import set_language_defaults
 from seqwise.tasks.language.inspection import inspect_store, inspect_text
 from seqwise.tasks.language.methods import MethodEvaluation, reject_methods_of_ngrams
 from seqwise.tasks.language.model import LanguageModel as LanguageModel
@@ -58,48 +48,6 @@ from seqwise.tasks.task import InferenceOptions, LatencyInputs, ModelBundle, Pre
 
 MIN_ADAPTIVE_VOCABULARY = 20  # for the adaptive softmax, whose first cluster has a tenth of the vocabulary
 PROMPT_TOKENS = 64  # tokens of the prompt when latency is measured
-
-
-def set_language_defaults(settings: ResolvedSettings, context: DefaultsContext, set_default: SetDefault) -> None:
-    """Chooses the settings that are not set. The numbers come from the searches in docs/log.md."""
-    is_transformer, is_recurrent = settings.model == "transformer", settings.model in RECURRENT_FAMILIES
-    # More text supports a wider model; a CPU has time for one recurrent layer, a GPU for two.
-    is_small = context.num_tokens < 200_000
-    size = f"{context.num_tokens:,} training tokens on {context.machine}"
-    if context.cuda:
-        width, depth = 256 if is_small else 384 if is_transformer else 650, 6 if is_transformer else 2
-    else:
-        width = 128 if is_small else 256 if is_transformer or settings.model == "feedforward" else 384
-        depth = 1 if is_recurrent else 2
-    set_default("network.width", width, f"{size}: more text supports a wider model")
-    set_default("network.depth", depth, f"{settings.model} on {context.machine}")
-    set_default("network.embedding", settings.network.width, SAME_WIDTH)
-    if is_transformer:
-        set_transformer_defaults(settings, set_default, 64)
-    # Small batches: for a given number of tokens more updates are better, as long as they keep the machine busy.
-    is_stream = is_recurrent or settings.model == "feedforward"
-    order = "the state is passed from batch to batch" if is_stream else "there is no state to pass on"
-    set_default("data.order", "streams" if is_stream else "windows", order)
-    max_window = (256 if is_transformer else 128) if context.cuda else 64
-    # Small enough that an epoch of a short text has a few updates.
-    reason = "small enough that an epoch has a few updates"
-    set_default("data.window", max(2, min(max_window, context.num_tokens // 64)), f"{size}; {reason}")
-    reason = "for a given number of tokens more updates are better, as long as they keep the machine busy"
-    set_batch_size(min(64 if context.cuda else 16, context.num_tokens // 256), context, set_default, reason)
-    # More epochs need more dropout.
-    epochs = estimate_epochs(settings, context)
-    level = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3
-    reason, dropout = describe_epochs(epochs), (0.0, 0.1, 0.2, 0.3) if is_transformer else (0.1, 0.2, 0.35, 0.5)
-    set_default("network.dropout", dropout[level], reason)
-    if is_recurrent:
-        set_default("recurrent.weight_dropout", (0.0, 0.0, 0.2, 0.4)[level], reason)
-    is_adam = settings.training.is_adam
-    # Family → learning rate, and the width × depth at which it was found.
-    rates = {"transformer": (3e-3, 512), "feedforward": (2e-3, 512), "rnn": (4e-3, 384)}
-    rate = scale_learning_rate(settings, *rates.get(settings.model, (6e-3, 384)))
-    set_default("training.learning_rate", rate if is_adam else 10.0, describe_rate(settings))
-    decay = (0.1 if is_transformer else 0.01) if is_adam else 1e-6
-    set_default("training.weight_decay", decay, f"for {settings.model} with {settings.training.optimizer}")
 
 
 class Language(CorpusTask):
