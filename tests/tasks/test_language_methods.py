@@ -509,3 +509,28 @@ def test_replayed_segments_have_the_same_sums_to_the_bit(get_trained_model, book
         sums.append(runner.read_sums())
     assert sums[0] == sums[1]
     assert 0 < FakeGraph.replays >= sums[0].num_segments - dynamic_module.WARMUP_SEGMENTS - 1
+
+
+# On a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("output", ["full", "mixture"])
+@pytest.mark.parametrize("family", ["lstm", "gru", "transformer"])
+def test_on_a_gpu_all_methods_have_the_results_of_the_cpu(get_trained_model, book, family, output, monkeypatch):
+    loaded = get_trained_model(family, output)
+    store, model, settings = get_store(loaded, book), loaded.model, loaded.settings
+    on_gpu, replays = deepcopy(model).cuda(), []
+    replay = dynamic_module.CudaGraph.replay
+    monkeypatch.setattr(dynamic_module.CudaGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
+    cache, dynamic = CacheSettings(50, 0.2, 0.7), create_settings("rms", 7, rate=1e-3)
+    for score in (
+        lambda each: float(score_at_temperatures(each, store, settings, [0.9])),
+        lambda each: score_with_cache(each, store, settings, cache),
+        lambda each: score_dynamically(each, store, settings, dynamic, measure_rms_gradients(each, store, settings, 7))[
+            0
+        ],
+    ):
+        assert score(on_gpu) == pytest.approx(score(model), rel=1e-3)
+    assert len(replays) > 50, "segments are replayed as a CUDA graph"
