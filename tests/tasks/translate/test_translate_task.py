@@ -70,7 +70,8 @@ def train(folder: Path, budget: str = "20k-tokens", **overrides):
     task.check(settings)
     torch.manual_seed(0)
     model = task.build(settings)
-    trainer = Trainer(model, task.batches(settings), settings.training, Budget.parse(budget), None, 0)
+    training = ResolvedSettings.from_settings(settings).training
+    trainer = Trainer(model, task.batches(settings), training, Budget.parse(budget), None, 0)
     losses = [step.loss for step in trainer.steps()]
     return task, model, settings, losses
 
