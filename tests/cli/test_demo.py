@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from small_comparison import finished_comparison
 from seqwise.cli import demo
 from seqwise.cli.main import main
 from seqwise.compare import api
+from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import Plan
 from seqwise.config import TASKS
 
@@ -48,8 +50,9 @@ def test_the_demo_ends_with_a_table_a_verdict_and_a_report(tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("task", [task for task in TASKS if task != "forecast"])
 def test_every_task_has_a_demo(task, tmp_path, monkeypatch, capsys):
-    """All seeds of the demo are trained in the test above; what differs by task does not depend on their number."""
+    """The test above searches learning rates and trains all seeds; what differs by task does not depend on these."""
     monkeypatch.setattr(demo, "SEEDS", FEWER_SEEDS)
+    monkeypatch.setattr(demo, "ComparisonOptions", partial(ComparisonOptions, lr_trials=1))
     output = run_demo(task, tmp_path / "demo", capsys)
     assert ("The best model continues a text:" in output) is (task == "language")
 

@@ -56,6 +56,7 @@ class ForkServer:
         """Starts a command; for `options` see `fork_server.run`."""
         self.num_started += 1
         stderr = self.folder / f"{self.num_started}.stderr"
+        stderr.touch()  # a process may be killed before it opens the file
         request = {"arguments": list(map(str, arguments)), "stderr": str(stderr), **options}
         variables = {"SEQWISE_CACHE": os.environ["SEQWISE_CACHE"], **(environment or {})}
         return ForkedRun(self, self.ask({**request, "environment": variables})["pid"], stderr)
