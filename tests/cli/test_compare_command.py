@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import small_comparison as small
 
-from seqwise.cli.compare import Compare
+from seqwise.cli.compare import Compare, make_options
 from seqwise.cli.comparison_display import TrialsDisplay, describe_rates
 from seqwise.cli.options import parse
 from seqwise.compare import api
@@ -89,6 +89,12 @@ def test_a_comparison_ends_in_a_table_a_verdict_and_a_report(seqwise_command, en
     assert report["command"].startswith(f"seqwise compare {text} --text.tokenizer characters")
     assert "--out" not in report["command"]  # that folder exists now
     assert len(report["examples"]) <= 2
+
+
+def test_the_test_split_is_evaluated_unless_no_test_is_typed():
+    for words, expected in (([], True), (["--no-test"], False)):
+        arguments = parse(Compare, ["book.txt", *words], prog="seqwise compare", example="", default=Compare())
+        assert make_options(arguments).test is expected
 
 
 def test_json_is_one_document_and_nothing_else(seqwise_command, engines, folder):

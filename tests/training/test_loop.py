@@ -341,7 +341,17 @@ def test_an_update_that_is_not_finite_is_skipped_on_the_device(device, clip):
     assert not hasattr(trainer.optimizer, "found_inf")
 
 
-@pytest.mark.parametrize("settings", [{}, {"ema": 0.9, "schedule": "plateau", "patience": 3}, {"budget": "321-tokens"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"ema": 0.9, "schedule": "plateau", "patience": 3},
+        {"budget": "321-tokens"},
+        {"optimizer": "adam", "beta1": 0.8, "peak_beta1": 0.7, "schedule": "one-cycle-flat"},
+        {"beta1": 0.0, "average_from": 0.3, "average_last": 2},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("device", DEVICES)
 def test_looking_ahead_changes_no_step_and_no_snapshot(device, settings):
     """Validation, learning rates and snapshots are the same although the next gradients are already computed."""

@@ -80,6 +80,8 @@ class Compare:
     """Processes of each trial, one per GPU or sharing the CPU."""
     examples: int = ComparisonOptions.examples
     """Test examples on which families disagree, for the report."""
+    test: bool = ComparisonOptions.test
+    """Evaluate the models once on the test split. --no-test: on the validation split, to choose among many settings."""
     config: Annotated[Path | None, UNSET] = None
     """Settings file (YAML) for all families; options override it."""
     json: bool = False

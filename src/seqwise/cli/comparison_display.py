@@ -37,6 +37,7 @@ STAGES: dict[Stage, str] = {
     "test": "evaluating on the test split, once",
     "latency": "measuring the latency of single predictions",
 }
+EVALUATION = "evaluating on the validation split"  # in place of the test, with --no-test
 
 
 class TrialsDisplay(LiveDisplay):
@@ -66,7 +67,7 @@ class TrialsDisplay(LiveDisplay):
         if stage in ("speed", "latency"):
             console.log(STAGES[stage])
         else:
-            name = STAGES[stage]
+            name = EVALUATION if stage == "test" and not self.plan.test else STAGES[stage]
             if stage == "learning rates" and self.plan.added_rates:
                 name += ", extended because the best rate was the lowest or the highest"
             unit = ("model" if stage == "test" else "trial") + ("s" if len(jobs) > 1 else "")
@@ -192,10 +193,10 @@ def _format_legend(report: Report) -> str:
     metric, families = report.metric, report.families
     direction = "lower is better" if metric.lower_is_better else "higher is better"
     seeds = len(report.rules.seeds)
-    source = f"mean over {seeds} seeds" if seeds > 1 else "one seed: the interval is over test examples"
+    source = f"mean over {seeds} seeds" if seeds > 1 else f"one seed: the interval is over {metric.split} examples"
     single = [each.name for each in families if each.text.get("interval_source") == "examples"]
     if seeds > 1 and single:
-        source += f" ({join_names(single)}: one training run, the interval is over test examples)"
+        source += f" ({join_names(single)}: one training run, the interval is over {metric.split} examples)"
     used = {_get_mark(report, family) for family in families}
     marks = "; ".join(words for mark, words in LEGEND.items() if mark in used)
-    return f"{metric.name} on the test split, {source}; {direction}." + (f" {marks}." if marks else "")
+    return f"{metric.name} on the {metric.split} split, {source}; {direction}." + (f" {marks}." if marks else "")

@@ -94,6 +94,7 @@ def compare(
     lr_trials: int | None = None,
     examples: int | None = None,
     nproc: int | None = None,
+    test: bool | None = None,
     strict: bool | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
@@ -116,6 +117,7 @@ def compare(
     lr_trials: how many learning rates the search tries first for each family; 1 means no search
     examples: how many test examples on which families disagree the report shows
     nproc: processes that train one model together
+    test: evaluate on the test split; False: on the validation split, to choose among many settings
     strict: raise an error for a time budget too short for some updates and one validation
     out, settings, overrides: as of `seqwise.train`, for all families
     engine, workers: "local" or "ray", and the number of worker processes
@@ -136,7 +138,7 @@ def compare(
         models=models if isinstance(models, str) else [get_model_name(model) for model in models],
         variants=_name_models(variants) if isinstance(variants, Mapping) else variants, budget=budget, seeds=seeds,
         settings=settings, task=task, match=match, parameters=parameters, lr_trials=lr_trials, examples=examples,
-        nproc=nproc, strict=strict, **further,
+        nproc=nproc, test=test, strict=strict, **further,
     )  # fmt: skip
     if data is None and (arguments or out is not None):
         fix = "Leave out all but resume, engine, workers and on_event."

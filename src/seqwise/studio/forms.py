@@ -250,6 +250,8 @@ def _convert(command: str, name: str, value: Any) -> Any:
         converted = TypeAdapter(annotation).validate_python(value)
     except ValidationError as error:
         raise UsageError(f"{error.errors()[0]['msg']}; received {value!r}.") from None
+    if isinstance(converted, bool):
+        return converted
     if isinstance(converted, int) and not 1 <= converted <= MAX_NUMBER:
         raise UsageError(f"expected a number from 1 to {MAX_NUMBER:,}; received {converted}.")
     return converted if isinstance(converted, int) else str(converted)

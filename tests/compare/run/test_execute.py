@@ -433,6 +433,30 @@ def test_the_test_split_is_read_once_per_training_run_and_after_all_of_them(text
     assert tested_names == ["rnn/seed-0", "ngram/seed-0"]
 
 
+def test_without_a_test_the_models_are_evaluated_on_the_validation_split(text: Path, tmp_path: Path, monkeypatch):
+    folder = tmp_path / "out"
+    plan = make_plan(folder, text, models=["rnn", "ngram"], lr_trials=1, seeds=1, test=False)
+    evaluate, splits = Language.evaluate.__func__, []
+
+    def record_and_evaluate(cls: type, bundle: Any, data: str, split: str | None, options: Any) -> Any:
+        splits.append(split)
+        return evaluate(cls, bundle, data, split, options)
+
+    monkeypatch.setattr(Language, "evaluate", classmethod(record_and_evaluate))
+    finish(folder, plan)
+    assert splits == ["valid", "valid"]
+    assert Plan.open(folder).evaluated_split == "valid"  # also of a resumed comparison
+    report = json.loads((folder / "report.json").read_text())
+    assert report["metric"]["split"] == "validation"
+    assert report["metric"]["on"] == f"{text}, the valid split"
+    assert report["rules"]["tested"].endswith("; the test split was not used (--no-test).")
+    assert "test split" not in " ".join(report["verdict"]["sentences"])
+    # The n-gram model has no weights to select: its value is the perplexity on the validation split.
+    validation = Job("train", "ngram/seed-0").load_result(folder).validation
+    (ngram,) = [family for family in report["families"] if family["name"] == "ngram"]
+    assert ngram["mean"] == pytest.approx(validation, rel=1e-6)
+
+
 def test_a_test_can_be_stopped(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
     job = Job("test", "rnn/seed-0")

@@ -80,7 +80,7 @@ def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | 
     options = request.options
     settings = detect_task(request.settings, request.data, log_and_keep)
     settings, task, vectors = prepare_task(request.data, settings, log_and_keep, progress)
-    _check_splits(task, log_and_keep)
+    _check_splits(task, options.test, log_and_keep)
     tokens_per_epoch = task.size().num_tokens
     seeds = tuple(range(settings.seed, settings.seed + options.seeds))
     budgets = TrialBudgets.divide(options.budget, options.lr_trials, seeds, tokens_per_epoch)
@@ -122,15 +122,16 @@ def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | 
         num_examples=options.examples,
         families=sizes.settings,
         strict=options.strict,
+        test=options.test,
         working_folder=os.getcwd(),
     )
     return plan, task
 
 
-def _check_splits(task: Task, log: LogFunction) -> None:
+def _check_splits(task: Task, has_test: bool, log: LogFunction) -> None:
     """Raises an error if a split is too small to compare on.
 
-    Logs a note if the test split is so small that only large differences can be significant.
+    Logs a note if the evaluated split is so small that only large differences can be significant.
     """
     counts = task.count_data()
     unit = next(iter(counts["train"]))
@@ -142,8 +143,10 @@ def _check_splits(task: Task, log: LogFunction) -> None:
         if count < MIN_EXAMPLES:
             problem = f"the {split} split has {count} {unit}: a comparison needs at least {MIN_EXAMPLES}."
             raise UsageError(problem, fix=advice)
-    if sizes.get("test", MIN_TEST_EXAMPLES) < MIN_TEST_EXAMPLES:
-        problem = f"the test split has only {sizes['test']} {unit}, so only large differences can be significant"
+    evaluated = "test" if has_test else "valid"
+    if sizes.get(evaluated, MIN_TEST_EXAMPLES) < MIN_TEST_EXAMPLES:
+        name, count = "test" if has_test else "validation", sizes[evaluated]
+        problem = f"the {name} split has only {count} {unit}, so only large differences can be significant"
         log(f"note: {problem}. {advice}")
 
 

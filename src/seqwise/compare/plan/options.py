@@ -26,4 +26,5 @@ class ComparisonOptions:
     lr_trials: int = 3  # learning rates of the search; 1: no search
     examples: int = 12  # test examples on which families disagree, for the report
     nproc: int = 1  # processes of each trial
+    test: bool = True  # evaluate the models on the test split; False: on the validation split, as in a search
     strict: bool = True  # raise an error for a time budget too short for `budgets.MIN_UPDATES` and one validation

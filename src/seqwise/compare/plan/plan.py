@@ -12,7 +12,7 @@ import warnings
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -78,11 +78,17 @@ class Plan:
     num_examples: int  # on which families disagree, for the report
     families: dict[str, ResolvedSettings]
     strict: bool = True  # raise an error for a time budget too short for `budgets.MIN_UPDATES` and one validation
+    test: bool = True  # evaluate on the test split; False: on the validation split
     working_folder: str = ""  # of the command, to which file names are relative
     token_budgets: dict[str, TokenBudgets] = field(default_factory=dict)  # by family, of a time budget
     # Family → learning rates that were added to the search, because the best one was at its edge.
     added_rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
     lr_prefix: str = "lr"  # of the names of trials; "try" in format 1
+
+    @property
+    def evaluated_split(self) -> Literal["test", "valid"]:
+        """The split on which the trained models are evaluated and compared."""
+        return "test" if self.test else "valid"
 
     # Trials
 

@@ -115,7 +115,7 @@ def recommend_small(ranking: Ranking) -> Iterator[str]:
 
 
 def list_caveats(report: Report, ranking: Ranking) -> Iterator[str]:
-    """Yields what limits the conclusions: few seeds, few test examples."""
+    """Yields what limits the conclusions: few seeds, few examples."""
     trained = [family for family in ranking.ranked if not family.is_baseline]
     num_seeds = len(report.rules.seeds)
     if trained and num_seeds == 1:
@@ -123,11 +123,12 @@ def list_caveats(report: Report, ranking: Ranking) -> Iterator[str]:
         yield f"{subject} only once, so these numbers do not show the variation between seeds: try --seeds 3."
     elif trained and num_seeds == 2:
         yield "Two seeds show little of the variation between seeds: try --seeds 3 or more."
+    split = report.metric.split
     count, unit = report.metric.num_examples, report.metric.example_unit or "examples"
     if count == 1:
-        yield f"The test split is a single example, counted in {unit}: no difference can be tested on it."
+        yield f"The {split} split is a single example, counted in {unit}: no difference can be tested on it."
     elif count is not None and count < MIN_TEST_EXAMPLES:
-        yield f"The test split has only {count} {unit}: only large differences can be told from chance."
+        yield f"The {split} split has only {count} {unit}: only large differences can be told from chance."
 
 
 def describe_failures(ranking: Ranking) -> Iterator[str]:

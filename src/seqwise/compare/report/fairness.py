@@ -171,11 +171,16 @@ def _describe_sharing(folder: Path, plan: Plan) -> str:
 
 
 def _describe_test(folder: Path, plan: Plan) -> str:
-    """Describes when the models were evaluated on the test split.
+    """Describes on which split and when the models were evaluated.
 
     A comparison that was resumed after a failure may have trained again after some tests. The function compares the
     times of the last files of training and testing; a copy that does not keep them may mislead.
     """
+    if not plan.test:
+        return (
+            "The models were evaluated on the validation split, which also selects their weights and learning rates; "
+            "the test split was not used (--no-test)."
+        )
     training, tests = ([Job(kind, trial.name) for trial in plan.list_trials()] for kind in ("train", "test"))
     trained = _get_modification_times([job.get_run_folder(folder) / "metrics.jsonl" for job in training])
     tested = _get_modification_times([job.get_scores_folder(folder) / SCORES_FILE for job in tests])

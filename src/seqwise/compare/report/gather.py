@@ -217,7 +217,8 @@ def _explain_infinite(plan: Plan, seeds: list[int]) -> str:
     if not seeds:
         return ""
     which = "" if plan.budgets.seeds == tuple(seeds) else " with seed " + join_names([str(seed) for seed in seeds])
-    return f"its {format_metric_name(plan.metric)} on the test split is not a finite number{which}."
+    split = "test" if plan.test else "validation"
+    return f"its {format_metric_name(plan.metric)} on the {split} split is not a finite number{which}."
 
 
 def _average(rows: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
@@ -293,6 +294,7 @@ def _describe_metric(plan: Plan, evaluations: list[EvaluationResult], scores: di
         num_examples=0 if examples is None else len(examples.sums),
         on=evaluations[0].on if evaluations else "",
         warnings=evaluations[0].warnings if evaluations else (),
+        split="test" if plan.test else "validation",
     )
 
 

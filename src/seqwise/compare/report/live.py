@@ -16,7 +16,7 @@ WAITING = "waiting"  # status of a trial without an outcome, and of a family wit
 
 
 def gather_live_report(folder: Path, plan: Plan) -> Report:
-    """Returns the report so far. A family has a mean once a model of it was evaluated on the test split."""
+    """Returns the report so far. A family has a mean once a model of it was evaluated."""
     report = gather_report(folder, plan, is_live=True)
     trials = tuple(
         replace(trial, status=WAITING, reason="") if trial.reason == UNFINISHED.reason else trial
@@ -44,5 +44,5 @@ def _make_provisional(report: Report, plan: Plan) -> Verdict | None:
     if report.verdict is None or not num_evaluated:
         return None
     num_models = len(plan.list_training_trials())
-    sentence = f"Provisional: {num_evaluated} of {num_models} models are evaluated on the test split."
+    sentence = f"Provisional: {num_evaluated} of {num_models} models are evaluated on the {report.metric.split} split."
     return replace(report.verdict, sentences=(sentence, "The order of the families may still change."))

@@ -47,7 +47,7 @@ def format_mean_interval(ranking: Ranking, family: Family) -> str:
     ends = format_interval(ranking.metric.key, low, high)
     if source == "seeds":  # a dash: both ends have the same text
         return f" (the same for all {len(family.values)} seeds)" if ends == DASH else f" (95 % interval {ends})"
-    return "" if ends == DASH else f" (95 % interval over the test examples {ends})"
+    return "" if ends == DASH else f" (95 % interval over the {ranking.metric.split} examples {ends})"
 
 
 def format_size(ranking: Ranking, family: Family) -> str:

@@ -246,6 +246,7 @@ class Metric:
     num_examples: Annotated[int | None, accept_old_key("num_examples", "count")] = None
     on: str = ""  # which data was evaluated, in words
     warnings: Annotated[tuple[str, ...], accept_old_key("warnings", "remarks")] = ()
+    split: str = "test"  # whose examples "test examples" are; or validation
 
 
 @dataclass(frozen=True)

@@ -110,14 +110,14 @@ def _describe_equal(ranking: Ranking, best: Family) -> str:
     if ranking.is_solved:
         seeds = " with every seed" if len(best.values) > 1 else ""
         result = f"{names} solve this task: {metric} {number}{seeds}, the best possible result"
-        return f"{result}. Only a harder or larger test set can tell them apart."
+        return f"{result}. Only a harder or larger {ranking.metric.split} set can tell them apart."
     number += format_mean_interval(ranking, best)
     if len(best.values) > 1 and all(family.values == best.values for family in ranking.equal):
-        result = f"{names} are identical on this test split: {metric} {number}, equal for every seed"
-        return f"{result}. Only a larger or harder test set can tell them apart."
+        result = f"{names} are identical on this {ranking.metric.split} split: {metric} {number}, equal for every seed"
+        return f"{result}. Only a larger or harder {ranking.metric.split} set can tell them apart."
     more = _suggest_more(ranking, ranking.equal)
     advice = f": {more} needed to tell them apart" if more else ""
-    return f"{names} have exactly the same {metric} on this test split, {number}{advice}."
+    return f"{names} have exactly the same {metric} on this {ranking.metric.split} split, {number}{advice}."
 
 
 def _describe_ties(ranking: Ranking) -> Iterator[str]:
@@ -198,7 +198,9 @@ def _format_p(ranking: Ranking, group: tuple[Family, ...]) -> str:
     if _loses_significance(pairs[0]):
         after = text.removeprefix("p ").removeprefix("= ")
         text = f"{_limit_p(before)}, but {after} adjusted for {ranking.num_tests} pairs"
-    return text + (", by the test examples alone" if all(pair.covers == "examples" for pair in pairs) else "")
+    return text + (
+        f", by the {ranking.metric.split} examples alone" if all(pair.covers == "examples" for pair in pairs) else ""
+    )
 
 
 def _limit_p(values: list[float]) -> str:
@@ -218,4 +220,6 @@ def _suggest_more(ranking: Ranking, families: tuple[Family, ...]) -> str | None:
     sources = [pair.larger_noise for pair in pairs if pair is not None]
     if len(sources) < len(pairs):
         return None
-    return "more seeds are" if sources.count("seeds") * 2 > len(sources) else "a larger test split is"
+    return (
+        "more seeds are" if sources.count("seeds") * 2 > len(sources) else f"a larger {ranking.metric.split} split is"
+    )

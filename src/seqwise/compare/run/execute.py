@@ -333,7 +333,7 @@ class _Execution:
         return SpeedResult(tokens / speed, tokens, validation_seconds)
 
     def test(self) -> EvaluationResult:
-        """Evaluates a trained model on the test split, and saves the scores of each example."""
+        """Evaluates a trained model on the evaluated split of the plan, and saves the scores of each example."""
         run = Run.open(self.job.get_run_folder(self.folder))
         trained = TrainedModel(run, run.settings.device)
         options = InferenceOptions(beam_search=trained.task.beam_search, examples=True, primary_metric=self.plan.metric)
@@ -342,7 +342,9 @@ class _Execution:
             self.report_progress(done / max(1, total))
 
         with self._check_data_after(run.settings):
-            evaluation = trained.evaluate(self.plan.data, split="test", options=options, progress=progress)
+            evaluation = trained.evaluate(
+                self.plan.data, split=self.plan.evaluated_split, options=options, progress=progress
+            )
         if evaluation.examples is None:
             raise SeqwiseError(f"the task {self.plan.task} has no scores of single examples.")
         scores = self.job.get_scores_folder(self.folder)

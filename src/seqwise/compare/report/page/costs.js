@@ -10,7 +10,7 @@ const listCosts = (report) => [
   { key: "memory", name: "Memory", about: "peak while training", getValue: (f) => f.memory },
   { key: "weights", name: "Size on disk", about: "the saved weights", getValue: (f) => f.weights },
   { key: "latency", name: "One prediction", about: "latency of a single prediction: median and range over several rounds", getValue: (f) => f.latency, range: getLatencyRange },
-  { key: "evaluation_seconds", name: "Test split", about: "time to predict all of it, in batches", getValue: (f) => f.evaluation_seconds },
+  { key: "evaluation_seconds", name: report.metric.split === "test" ? "Test split" : "Validation split", about: "time to predict all of it, in batches", getValue: (f) => f.evaluation_seconds },
 ];
 
 export function makeBar(report, name, share, whisker = null) {

@@ -1,4 +1,4 @@
-// Test examples on which the families disagree.
+// Examples on which the families disagree.
 import { draw, make } from "../../../page/components/elements.js";
 import { DASH, isNumber, joinNames, shorten } from "../../../page/components/numbers.js";
 import { makeLinePath } from "../../../page/components/paths.js";
@@ -81,14 +81,14 @@ function explainNoExamples(report) {
   const { metric } = report;
   if (report.finished.length < 2) return "There are no two families to compare.";
   if (report.num_disagreements !== 0) return "None selected. --examples N selects the N on which the families differ most.";
-  return "Nowhere: " + (metric.isRatio && report.verdict.solved ? "all families are right on every test example." : `all families have the same ${metric.name} on every test example.`);
+  return "Nowhere: " + (metric.isRatio && report.verdict.solved ? `all families are right on every ${metric.split} example.` : `all families have the same ${metric.name} on every ${metric.split} example.`);
 }
 
 export function makeExamples(report) {
-  const disagreements = report.examples ?? [];
+  const disagreements = report.examples ?? [], { split } = report.metric;
   if (disagreements.length === 0) return makePart("examples", "Where they disagree", explainNoExamples(report));
   return makePart("examples", "Where they disagree",
-    `The ${disagreements.length === 1 ? "test example" : disagreements.length + " test examples"} on which the families differ most${STREAM_TASKS.has(report.task) ? ", from all over the test split" : ""}. They show how the families differ, not how good they are.` +
+    `The ${disagreements.length === 1 ? split + " example" : `${disagreements.length} ${split} examples`} on which the families differ most${STREAM_TASKS.has(report.task) ? `, from all over the ${split} split` : ""}. They show how the families differ, not how good they are.` +
       (report.hasSingleSeed ? "" : " An answer is that of the first seed; the value beside it is the mean over all seeds."),
     ...disagreements.map((example, number) => makeExampleCard(report, example, number)));
 }

@@ -94,30 +94,30 @@ function makeBaselineRow(report, columns, { name, value, about, value_text }) {
 }
 
 function makeFootnotes({ metric, finished, hasSingleSeed }) {
-  const whiskers = hasSingleSeed ? "One seed: the noise of training was not measured. Whiskers are 95 % intervals over the test examples alone."
+  const whiskers = hasSingleSeed ? `One seed: the noise of training was not measured. Whiskers are 95 % intervals over the ${metric.split} examples alone.`
     : "Whiskers are 95 % intervals over the seeds; faint dots are the seeds.";
   const findDashed = (isBaseline) => hasSingleSeed ? [] : finished.filter((family) => family.text.interval_source === "examples" && Boolean(family.is_baseline) === isBaseline).map((family) => family.name);
-  const once = findDashed(false), baseline = (findDashed(true).length ? " The baseline has no seeds: its whiskers, dashed, are over the test examples." : "") +
-    (once.length ? ` ${joinNames(once)} ${once.length === 1 ? "was tested with a single training run: its" : "were tested with a single training run each: their"} whiskers, dashed, are over the test examples and do not include the noise of seeds.` : "");
+  const once = findDashed(false), baseline = (findDashed(true).length ? ` The baseline has no seeds: its whiskers, dashed, are over the ${metric.split} examples.` : "") +
+    (once.length ? ` ${joinNames(once)} ${once.length === 1 ? "was tested with a single training run: its" : "were tested with a single training run each: their"} whiskers, dashed, are over the ${metric.split} examples and do not include the noise of seeds.` : "");
   const text = [make("b", {}, metric.name), ": ", metric.definition ?? "", /[.!?]$/.test(metric.definition ?? "") ? " " : ". ",
     metric.lower ? "Lower is better. " : "Higher is better. ", whiskers + baseline];
-  const unitNote = !metric.example_unit ? "" : metric.num_examples === 1 ? ` There is one test example, counted in ${metric.example_unit}.`
-    : ` Test examples are ${isNumber(metric.num_examples) ? formatWhole(metric.num_examples) + " " : ""}${metric.example_unit}.`;
+  const unitNote = !metric.example_unit ? "" : metric.num_examples === 1 ? ` There is one ${metric.split} example, counted in ${metric.example_unit}.`
+    : ` ${metric.split === "test" ? "Test" : "Validation"} examples are ${isNumber(metric.num_examples) ? formatWhole(metric.num_examples) + " " : ""}${metric.example_unit}.`;
   return makeNote(...text, unitNote, ...(metric.warnings ?? []).map((warning) => " " + warning));
 }
 
-// Every number that was measured on the test split.
+// Every number that was measured on the evaluated split.
 function makeMetricsTable(report) {
   const { metric, finished } = report;
   const keys = [...new Set(finished.flatMap((family) => Object.keys(family.metrics ?? {})))];
   if (keys.length === 0) return null;
   const head = make("tr", {}, makeHeading("Family"), ...keys.map((key) => makeHeading(key.replaceAll("_", " "))),
     makeHeading("over seeds", { title: "95 % interval of " + metric.name + " over the seeds" }),
-    makeHeading("over examples", { title: "95 % interval of " + metric.name + " over the test examples" }));
+    makeHeading("over examples", { title: "95 % interval of " + metric.name + ` over the ${metric.split} examples` }));
   const rows = finished.map((family) => make("tr", {}, makeRowHead(report, family.name),
     ...keys.map((key) => makeCell(family.name, "metrics." + key, family.metrics?.[key], family.text.metrics[key] ?? DASH)),
     make("td", {}, family.text.seeds_interval), make("td", {}, family.text.examples_interval)));
-  return makeFoldable("Every metric of the test split", makeTable("every metric of the test split, mean over the seeds", head, rows));
+  return makeFoldable(`Every metric of the ${metric.split} split`, makeTable(`every metric of the ${metric.split} split, mean over the seeds`, head, rows));
 }
 
 export function makeLeaderboard(report) {
@@ -127,6 +127,6 @@ export function makeLeaderboard(report) {
     ...columns.map((column) => makeHeading(column.name, { title: column.title, class: "number" })));
   const rows = [...families.map((family, place) => makeFamilyRow(report, columns, family, place, axis, ticks)),
     ...(report.baselines ?? []).map((baseline) => makeBaselineRow(report, columns, baseline))];
-  return makePart("leaderboard", "Leaderboard", "Measured on the test split. " + (rules.tested ?? ""),
+  return makePart("leaderboard", "Leaderboard", `Measured on the ${metric.split} split. ` + (rules.tested ?? ""),
     makeTable("leaderboard", head, rows, { class: "cards" }), makeFootnotes(report), makeMetricsTable(report));
 }

@@ -13,7 +13,7 @@ export function createMetric(metric, finished) {
   const decimals = (/\.(\d+)/.exec(finished[0]?.text.mean ?? "")?.[1] ?? (finished.length ? "" : "00")).length;  // of the best mean
 
   return {
-    ...metric, lower, isRatio, allowsLog,
+    ...metric, split: metric.split ?? "test", lower, isRatio, allowsLog,
     label: metric.name + (lower ? " ↓ lower is better" : " ↑ higher is better"),
     isBetter: (a, b) => lower ? a < b : a > b,
     format(value) {

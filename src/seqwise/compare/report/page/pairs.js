@@ -27,7 +27,7 @@ const describePair = (pair, metric, numPairs) =>
   (pair.difference === 0 ? `${pair.a} and ${pair.b} are equal: difference ` : isInconclusive(pair) ? `the difference between ${pair.a} and ${pair.b} may be chance: ` : `${pair.a} is ${describeDirection(pair, metric)} than ${pair.b}: difference `) +
   `${pair.text.difference} (95 % interval ${formatPairInterval(pair)}), ` +
   (isDecidedByAdjustment(pair) ? `p ${pair.text.p}, but ` : "p ") + `${pair.text.adjusted_p} adjusted for ${formatPlural(numPairs, "pair")}` +
-  (pair.covers === "examples" ? ", by the test examples alone" : "");
+  (pair.covers === "examples" ? `, by the ${metric.split} examples alone` : "");
 
 function makeMatrix(report, comparedPairs, names) {
   const { metric } = report;
@@ -47,7 +47,7 @@ function makeMatrix(report, comparedPairs, names) {
 
 function makePairList(report, comparedPairs) {
   const head = make("tr", {}, makeHeading("Families"), makeHeading("Outcome", { class: "words" }), makeHeading("Difference", { class: "number" }), makeHeading("95 % interval", { class: "number" }),
-    makeHeading("p", { class: "number", title: "two-sided, paired over the test examples" }),
+    makeHeading("p", { class: "number", title: `two-sided, paired over the ${report.metric.split} examples` }),
     makeHeading("adjusted p", { class: "number", title: "for the number of pairs (Shaffer 1986)" }),
     makeHeading("Noise included", { class: "words", title: "where a family was trained once, the noise of seeds is not known" }));
   const rows = comparedPairs.map((pair) => {

@@ -4,7 +4,7 @@ import { DASH, formatPlural } from "../../../page/components/numbers.js";
 import { makeHeading, makeNote, makePart, makeTable } from "../../../compare/report/page/parts.js";
 import { makeProgress } from "./compare-elements.js";
 
-const STAGES = { speed: "Measure the speed", "learning rates": "Learning-rate search", training: "Training", test: "Evaluation on the test split", latency: "Latency of predictions" };
+const STAGES = { speed: "Measure the speed", "learning rates": "Learning-rate search", training: "Training", test: "Evaluation", latency: "Latency of predictions" };
 const countRuns = ({ num_seeds: trained, num_runs: all }) => `${trained} of ${formatPlural(all, "training run")}`;
 
 const findStyle = (comparison, name) => comparison.families.find((family) => family.name === name).style;
@@ -19,7 +19,7 @@ function makeLeader(comparison) {
     make("p", { class: "label" }, (first.names.length > 1 ? "Equal" : "Ahead") + " so far – provisional"),
     make("p", { class: "winner" + (first.names.join().length > 9 ? " long" : "") }, ...first.names.flatMap((name, at) => [at ? ", " : "", make("span", {}, drawCrest(name), make("bdi", {}, name))])),
     make("p", { class: "score" }, `validation ${metric.name} `, make("b", {}, first.text)),
-    make("p", { class: "equals" }, `By ${basis}. The verdict follows once all models are evaluated on the test split.`),
+    make("p", { class: "equals" }, `By ${basis}. The verdict follows once all models are evaluated.`),
   ];
 }
 
