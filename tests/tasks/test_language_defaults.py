@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
+
 import pytest
 
+import seqwise
 from seqwise.config import Settings
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import DefaultsContext, resolve
@@ -46,3 +50,36 @@ def test_several_layers_with_weight_dropout_begin_with_half_open_forget_gates() 
         return choose(cuda=False, **sections).recurrent.forget_bias
 
     assert [get_bias(1, 0.0), get_bias(1, 0.5), get_bias(2, 0.0), get_bias(2, 0.5), get_bias(3, 0.1)] == [1, 1, 1, 0, 0]
+
+
+def write_chain(path: Path, num_words: int = 600, num_tokens: int = 60_000) -> None:
+    """Writes a text in which each word has two successors: a perplexity of 2, of word frequencies alone about 340."""
+    generator = random.Random(0)
+    successors = [[generator.randrange(num_words) for _ in range(2)] for _ in range(num_words)]
+    word, words = 0, []
+    for _ in range(num_tokens):
+        word = generator.choice(successors[word])
+        words.append(f"w{word}")
+    path.write_text("\n".join(" ".join(words[start : start + 20]) for start in range(0, num_tokens, 20)))
+
+
+@pytest.mark.parametrize(
+    ("forget_bias", "is_learned"), [(None, True), pytest.param(1.0, False, marks=pytest.mark.slow)]
+)
+def test_three_layers_with_weight_dropout_learn(tmp_path: Path, forget_bias: float | None, is_learned: bool) -> None:
+    """With a forget bias of 1 they stay at the word frequencies for hundreds of updates."""
+    write_chain(tmp_path / "text.txt")
+    perplexities: list[float] = []
+    seqwise.train(
+        tmp_path / "text.txt",
+        task="language",
+        budget="58k-tokens",
+        out=tmp_path / "run",
+        settings={"text.tokenizer": "spaces", "data.window": 20},
+        network={"width": 128, "depth": 3, "dropout": 0.1},
+        recurrent={"weight_dropout": 0.5, "forget_bias": forget_bias},
+        training={"learning_rate": 6e-3, "batch_size": 32},
+        on_step=lambda step: perplexities.append(step.validation["perplexity"]) if step.validation else None,
+    )
+    assert (min(perplexities) < 120) == is_learned
+    assert (min(perplexities) > 300) != is_learned
