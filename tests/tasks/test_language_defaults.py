@@ -63,9 +63,8 @@ def write_chain(path: Path, num_words: int = 600, num_tokens: int = 60_000) -> N
     path.write_text("\n".join(" ".join(words[start : start + 20]) for start in range(0, num_tokens, 20)))
 
 
-@pytest.mark.parametrize(
-    ("forget_bias", "is_learned"), [(None, True), pytest.param(1.0, False, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("forget_bias", "is_learned"), [(None, True), (1.0, False)])
 def test_three_layers_with_weight_dropout_learn(tmp_path: Path, forget_bias: float | None, is_learned: bool) -> None:
     """With a forget bias of 1 they stay at the word frequencies for hundreds of updates."""
     write_chain(tmp_path / "text.txt")
