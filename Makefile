@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make install     .venv with seqwise and the development tools in it"
 	@echo "make demo        five families compared on built-in text: a table, a verdict, a report"
-	@echo "make test        the fast tests: five minutes on two cores"
+	@echo "make test        the fast tests: seven minutes on two cores"
 	@echo "make test-all    the slow tests: interpreted kernels, kills, clusters, documentation, training runs"
 	@echo "make test-faults the long form of the fault battery: kills, signals, full disks, fuzzing; see docs/reliability.md"
 	@echo "make test-gpu    the tests that need a CUDA device"

@@ -42,14 +42,16 @@ def write_bytes(path: Path, content: bytes, *, fix: str = DEFAULT_FIX, concurren
 
 
 @contextmanager
-def replace_file(path: Path, *, fix: str = DEFAULT_FIX, concurrent: bool = False) -> Iterator[Path]:
+def replace_file(
+    path: Path, *, fix: str = DEFAULT_FIX, concurrent: bool = False, in_folder: bool = False
+) -> Iterator[Path]:
     """Yields a temporary path to write to; at the end of the block the file written there replaces `path`.
 
     If the block raises, the temporary file is removed. Errors of the file system become a `SaveError`, whose fix ends
     with `fix`.
     """
     with explain_write_errors(path, fix):
-        file = AtomicFile(path, concurrent)
+        file = AtomicFile(path, concurrent, in_folder)
         try:
             yield file.temporary
             file.commit()
@@ -63,16 +65,26 @@ class AtomicFile:
     The target of a symbolic link is replaced, not the link. A pipe or a device cannot be replaced: it is written to
     directly. With `concurrent`, several processes may write `path` at once, each under a temporary name of its own;
     otherwise the name is fixed, so that the next write removes what a killed process left behind.
+
+    With `in_folder`, that name is of a folder, and the temporary file is in it. This is for libraries that write to
+    a temporary file of their own beside it, whose name is random, as `save_file` of safetensors does.
     """
 
-    def __init__(self, path: Path, concurrent: bool = False):
+    def __init__(self, path: Path, concurrent: bool = False, in_folder: bool = False):
         self.path = resolve_target(path)
         self.temporary = self.path
+        self.folder: Path | None = None
         if is_replaceable(self.path):
             unique = f".{uuid.uuid4().hex[:12]}" if concurrent else ""
             self.temporary = self.path.with_name(f".{self.path.name}{unique}{PARTIAL_SUFFIX}")
-            if self.temporary.is_symlink() or not is_replaceable(self.temporary):
-                self.temporary.unlink()  # it is not ours: writing to it could change a file elsewhere
+            if self.temporary.is_dir() and not self.temporary.is_symlink():
+                shutil.rmtree(self.temporary)
+            elif in_folder or self.temporary.is_symlink() or not is_replaceable(self.temporary):
+                self.temporary.unlink(missing_ok=True)  # it is not ours: writing to it could change a file elsewhere
+            if in_folder:
+                self.folder = self.temporary
+                self.folder.mkdir()
+                self.temporary = self.folder / self.path.name
             self.temporary.touch()
             self._mode = self.temporary.stat().st_mode & 0o777
 
@@ -85,7 +97,9 @@ class AtomicFile:
 
     def discard(self) -> None:
         """Removes the temporary file; after `commit` there is none."""
-        if self.temporary != self.path:
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        elif self.temporary != self.path:
             with suppress(OSError):
                 self.temporary.unlink(missing_ok=True)
 

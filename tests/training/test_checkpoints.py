@@ -87,6 +87,24 @@ def test_a_damaged_checkpoint_of_the_same_step_is_replaced(tmp_path):
     assert load_newest(tmp_path).state["value"] == 3.0
 
 
+def test_the_temporary_file_of_safetensors_is_removed_by_the_next_save(tmp_path, monkeypatch):
+    """safetensors writes to a file with a random name beside the one it was given, which a kill leaves behind."""
+
+    def save_half(tensors, path, metadata):
+        (path.parent / ".tmpX1y2Z3").write_bytes(b"half")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    weights = {"weight": torch.ones(4)}
+    if (pid := os.fork()) == 0:
+        monkeypatch.setattr(checkpoints, "save_file", save_half)
+        save_weights(tmp_path / "model.safetensors", weights)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    assert [path.name for path in tmp_path.iterdir()] == [".model.safetensors.writing"]
+    assert (tmp_path / ".model.safetensors.writing" / ".tmpX1y2Z3").exists()
+    save_weights(tmp_path / "model.safetensors", weights)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
 def test_leftovers_are_removed(tmp_path):
     for step in (1, 2):
         save_checkpoint(tmp_path, step, make_snapshot(step))
