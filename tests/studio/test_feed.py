@@ -8,6 +8,7 @@ from run_folders import make_rows, write_rows, write_run
 
 from seqwise.studio.catalogue import Catalogue
 from seqwise.studio.feed import Feed
+from seqwise.studio.watcher import choose_pause
 
 
 def make_feed(tmp_path) -> Feed:
@@ -76,3 +77,9 @@ def test_a_change_between_the_number_and_the_rows_is_sent_again_rather_than_lost
     event, content = feed.collect(last)
     assert list_ids(content) == ["runs/a"]
     assert list_ids(feed.collect(event)[1]) == ["runs/b"]
+
+
+def test_looking_at_many_folders_needs_no_more_than_half_a_percent_of_a_core():
+    assert choose_pause(0.001) == 1.0
+    assert choose_pause(0.008) == 1.6
+    assert choose_pause(1.0) == 10.0

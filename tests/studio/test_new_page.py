@@ -59,7 +59,7 @@ def test_a_training_is_started_stopped_resumed_and_finished(tab, book, tmp_path)
     command = wait_for_command(page, "--out")
     page.get_by_role("button", name="Start the training").click()
     page.get_by_text("The data can be trained on").wait_for()
-    get_card(page, "runs/book-gru", "running")
+    get_card(page, "runs/book-gru", "running").get_by_text("step").wait_for()  # a row of metrics was written
     folder = tmp_path / "runs" / "book-gru"
     assert find_owner(folder).command == command
     page.get_by_role("button", name="Stop runs/book-gru").click()

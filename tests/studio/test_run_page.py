@@ -10,6 +10,7 @@ import sys
 from urllib.parse import quote
 
 import pytest
+from run_folders import make_rows, write_rows, write_run
 from studio_server import StudioServer, StudioTab, wait_until
 
 from conftest import RUNS
@@ -169,6 +170,23 @@ def test_a_run_that_trains_is_shown_live_until_it_ends(chromium, book, tmp_path)
         finally:
             process.kill()
             process.wait()
+        studio.check()
+        studio.close()
+
+
+def test_a_new_row_of_metrics_is_one_request(chromium, tmp_path):
+    write_run(tmp_path / "runs/a", [3.0, 2.0])
+    with StudioServer(tmp_path / "runs") as server:
+        studio = StudioTab(chromium, server.address)
+        tab = studio.open("run", "?id=runs/a")
+        line = tab.locator("[data-chart-title=Loss] svg path.line").first
+        line.wait_for()
+        first = line.get_attribute("d")
+        studio.requests.clear()
+        write_rows(tmp_path / "runs/a/metrics.jsonl", make_rows([3.0, 2.0, 1.0])[-1:], "a")
+        wait_until(lambda: line.get_attribute("d") != first, what="the curve grows")
+        [request] = studio.requests
+        assert "/api/run?id=runs%2Fa&x=step&y=loss&y=valid.loss" in request
         studio.check()
         studio.close()
 

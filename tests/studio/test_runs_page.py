@@ -121,6 +121,26 @@ def test_a_curve_grows_while_its_run_is_written(open_runs, folder):
     wait_until(lambda: page.locator(".runs-curves path.line").first.get_attribute("d") != before, 20, "another curve")
 
 
+def test_a_hidden_page_is_not_connected_and_receives_what_it_missed(open_runs, folder):
+    page = open_runs()
+    requests = []
+    page.on("request", lambda request: requests.append(request.url))
+    hide = """isHidden => {
+      Object.defineProperty(document, "hidden", { value: isHidden, configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    page.evaluate(hide, True)
+    write_rows(folder / "stopped" / "metrics.jsonl", make_rows([*LOSSES, 1.1, 1.0])[-2:], "a")
+    page.wait_for_timeout(2500)
+    assert page.locator(".runs-cell-step:has-text('60')").count() == 0
+    assert requests == []
+    page.evaluate(hide, False)
+    page.wait_for_selector(".runs-cell-step:has-text('60')")
+    [request] = requests
+    assert "/api/events?last=" in request
+    assert request.rpartition("-")[2].isdecimal()  # it names the last event
+
+
 def test_a_zoomed_curve_has_every_point(open_runs, folder):
     write_run(folder / "long", [1 + (number % 97) / 97 for number in range(5000)])
     page = open_runs("?run=runs/long")

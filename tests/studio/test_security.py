@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import os
 import shutil
@@ -11,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from async_calls import run_async
 from hostile_requests import SCRIPT, HostileRequest, answer, get_json, list_hostile_requests
+from starlette.responses import StreamingResponse
 from studio_server import StudioServer, StudioTab
 
 from seqwise.studio.app import build_app
@@ -33,6 +36,39 @@ def guard() -> Guard:
         await send({"type": "http.response.body", "body": b"ok"})
 
     return Guard(app, "127.0.0.1", 8600, max_body_bytes=100)
+
+
+def test_a_client_that_does_not_read_its_answer_is_left_after_a_while():
+    ended = []
+
+    async def stream():
+        try:
+            while True:
+                yield b"x"
+        finally:
+            ended.append(True)
+
+    async def app(scope, receive, send):
+        await StreamingResponse(stream())(scope, receive, send)
+
+    async def call() -> None:
+        async def receive():
+            await asyncio.Event().wait()
+
+        async def send(message):
+            if message["type"] == "http.response.body":
+                await asyncio.Event().wait()  # as when the buffers of the connection are full
+
+        guard = Guard(app, "127.0.0.1", 8600)
+        guard.max_send_seconds = 0.05
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": list(HOST.items()), "query_string": b""}
+        async with asyncio.timeout(5):
+            await guard(scope, receive, send)
+        gc.collect()
+        await asyncio.sleep(0)
+
+    run_async(call())
+    assert ended == [True]
 
 
 def request(guard: Guard, bodies: list[bytes]) -> int:

@@ -127,10 +127,8 @@ class Catalogue:
         for root in self.folders:
             name = self.names[root]
             for found in find_folders(root, self.is_inside):
-                path = found.folder.relative_to(root).as_posix()
-                identifier = name if path == "." else f"{name}/{path}"
+                identifier = f"{name}/{found.path}" if found.path else name
                 kind = "comparison" if found.is_comparison else "run"
                 yield Entry(identifier, kind, found.folder), found  # type: ignore[arg-type]
                 for trial in found.trials:
-                    path = trial.folder.relative_to(found.folder).as_posix()
-                    yield Entry(f"{identifier}/{path}", "run", trial.folder, parent=identifier), trial
+                    yield Entry(f"{identifier}/{trial.path}", "run", trial.folder, parent=identifier), trial

@@ -1,4 +1,4 @@
-"""Requests that are too many or too large."""
+"""Requests that are too many, too large or too slow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from seqwise.errors import SeqwiseError
 
 class BusyError(SeqwiseError):
     """Too much is computed, trained or waiting already."""
+
+
+class ClientTimeout(Exception):
+    """The client does not read its answer."""
 
 
 class RequestTooLarge(Exception):

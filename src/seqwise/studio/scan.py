@@ -1,7 +1,8 @@
 """Finds the folders of runs and comparisons, and says which of their files have changed.
 
-The folders are looked at once a second, so a folder costs one listing and the status of a few files. Links to folders
-are not followed, and a file that is a link counts only if its target is inside the same folders. Nothing is read.
+The folders are looked at every second or two, so a folder costs one listing and the status of a few files. Links to
+folders are not followed, and a file that is a link counts only if its target is inside the same folders. Nothing is
+read.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Found:
     """A folder of a run or a comparison, with those of its files that may be read."""
 
     folder: Path
+    path: str  # below the root, or of a trial below its comparison; "" is the root itself
     files: dict[str, os.DirEntry[str]]
     has_lock: bool
     outcomes: dict[str, os.DirEntry[str]] = field(default_factory=dict)  # of trials, by "family/seed-0.json"
@@ -51,43 +53,43 @@ class Found:
 
 def find_folders(root: Path, is_inside: IsInside) -> Iterator[Found]:
     """Yields the runs and comparisons in a folder; there is nothing else to be found inside one."""
-    yield from _walk(root, MAX_DEPTH, is_inside)
+    yield from _walk(root, "", MAX_DEPTH, is_inside)
 
 
-def _walk(folder: Path, depth: int, is_inside: IsInside) -> Iterator[Found]:
+def _walk(folder: Path, path: str, depth: int, is_inside: IsInside) -> Iterator[Found]:
     entries = list_entries(folder)
-    found = _recognize(folder, entries, is_inside)
+    found = _recognize(folder, path, entries, is_inside)
     if found is not None:
         if found.is_comparison:
             _find_trials(found, is_inside)
         yield found
     elif depth:
-        for path in _list_folders(entries):
-            yield from _walk(path, depth - 1, is_inside)
+        for name, each in _list_folders(entries).items():
+            yield from _walk(each, f"{path}/{name}" if path else name, depth - 1, is_inside)
 
 
-def _recognize(folder: Path, entries: dict[str, os.DirEntry[str]], is_inside: IsInside) -> Found | None:
+def _recognize(folder: Path, path: str, entries: dict[str, os.DirEntry[str]], is_inside: IsInside) -> Found | None:
     if RUN_FILE not in entries and COMPARISON_FILE not in entries:
         return None
     files = {name: entries[name] for name in sorted(FILES & entries.keys()) if is_file(entries[name], is_inside)}
     if RUN_FILE not in files and COMPARISON_FILE not in files:
         return None
-    return Found(folder, files, LOCK_FILE in entries)
+    return Found(folder, path, files, LOCK_FILE in entries)
 
 
 def _find_trials(comparison: Found, is_inside: IsInside) -> None:
     """Finds `trials/FAMILY/TRIAL`, and the outcomes beside them."""
-    for family in _list_folders(list_entries(comparison.folder / TRIALS_FOLDER)):
-        entries = list_entries(family)
+    for family, family_folder in _list_folders(list_entries(comparison.folder / TRIALS_FOLDER)).items():
+        entries = list_entries(family_folder)
         outcomes = {
             name: each for name, each in entries.items() if name.endswith(OUTCOME_SUFFIX) and is_file(each, is_inside)
         }
-        comparison.outcomes |= {f"{family.name}/{name}": outcomes[name] for name in sorted(outcomes)}
-        for folder in _list_folders(entries):
-            trial = _recognize(folder, list_entries(folder), is_inside)
+        comparison.outcomes |= {f"{family}/{name}": outcomes[name] for name in sorted(outcomes)}
+        for name, folder in _list_folders(entries).items():
+            trial = _recognize(folder, f"{TRIALS_FOLDER}/{family}/{name}", list_entries(folder), is_inside)
             if trial is not None and not trial.is_comparison:
-                name = f"{folder.name}{OUTCOME_SUFFIX}"
-                trial.outcomes = {name: outcomes[name]} if name in outcomes else {}
+                outcome = f"{name}{OUTCOME_SUFFIX}"
+                trial.outcomes = {outcome: outcomes[outcome]} if outcome in outcomes else {}
                 comparison.trials.append(trial)
 
 
@@ -98,12 +100,12 @@ def list_entries(folder: Path) -> dict[str, os.DirEntry[str]]:
     return {}
 
 
-def _list_folders(entries: dict[str, os.DirEntry[str]]) -> list[Path]:
-    return [
-        Path(entry.path)
+def _list_folders(entries: dict[str, os.DirEntry[str]]) -> dict[str, Path]:
+    return {
+        name: Path(entry.path)
         for name, entry in sorted(entries.items())
         if not name.startswith(".") and entry.is_dir(follow_symlinks=False)
-    ]
+    }
 
 
 def is_file(entry: os.DirEntry[str], is_inside: IsInside) -> bool:

@@ -7,6 +7,7 @@ page, and every answer forbids scripts, styles and connections from elsewhere. B
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import platform
@@ -15,7 +16,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
-from seqwise.studio.limits import BusyError, RequestTooLarge
+from seqwise.studio.limits import BusyError, ClientTimeout, RequestTooLarge
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -25,6 +26,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 COOKIE = "seqwise_token"
 REQUEST_HEADER = b"x-seqwise"  # the page sets it; a form or an image of another site cannot
 MAX_BODY_BYTES = 32 << 20
+MAX_SEND_SECONDS = 60.0  # until a client has read a part of an answer
 MAX_TOTAL_BYTES = 128 << 20  # of all requests at the same time
 SAFE_METHODS = ("GET", "HEAD")
 POLICY = (
@@ -86,6 +88,7 @@ class Guard:
 
     def __init__(self, app: App, host: str, port: int, token: str = "", max_body_bytes: int = MAX_BODY_BYTES):
         self.app, self.host, self.port, self.token, self.max_body_bytes = app, host, port, token, max_body_bytes
+        self.max_send_seconds = MAX_SEND_SECONDS
         self._total_bytes = 0  # of the bodies of requests that are not answered yet
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -121,10 +124,16 @@ class Guard:
                 names = {name.lower() for name, _ in HEADERS}
                 own = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in names]
                 message = {**message, "headers": [*own, *HEADERS]}
-            await send(message)
+            try:
+                async with asyncio.timeout(self.max_send_seconds):
+                    await send(message)
+            except TimeoutError:
+                raise ClientTimeout from None  # ends the computation whose answer is not read
 
         try:
             await self.app(scope, receive_limited, send_with_headers)
+        except ClientTimeout:
+            pass
         except RequestTooLarge as error:
             if not has_started:
                 await _refuse(send, 413, str(error))

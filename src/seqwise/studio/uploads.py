@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import threading
 import uuid
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from seqwise.errors import UsageError
+from seqwise.errors import SeqwiseError, UsageError
 from seqwise.files import remove
+from seqwise.locks import find_owner, lock_folder, read_owner
 
+PREFIX = "seqwise-studio-"
 MAX_FILES = 20  # the oldest one is removed
 SUFFIXES = (
     ".png",
@@ -34,7 +38,11 @@ class Uploads:
     """The newest `MAX_FILES` files. Several threads may use it."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="seqwise-studio-")
+        self._stack = ExitStack()
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX)))
+        with suppress(SeqwiseError):  # where nothing can be locked, the folder is not recognised as left behind
+            self._stack.enter_context(lock_folder(self._folder))
+        remove_stale(self._folder.parent)
         self._files: dict[str, Path] = {}  # by id, oldest first
         self._mutex = threading.Lock()
 
@@ -46,12 +54,12 @@ class Uploads:
                 f"files {suffix or 'without a suffix'} are not read.", fix=f"Use one of {', '.join(SUFFIXES)}."
             )
         identifier = uuid.uuid4().hex
-        path = Path(self._folder.name) / f"{identifier}{suffix}"
+        path = self._folder / f"{identifier}{suffix}"
         path.write_bytes(content)
         with self._mutex:
             self._files[identifier] = path
             while len(self._files) > MAX_FILES:
-                remove(self._files.pop(next(iter(self._files))), Path(self._folder.name), ignore_errors=True)
+                remove(self._files.pop(next(iter(self._files))), self._folder, ignore_errors=True)
         return identifier
 
     def get(self, identifier: str) -> Path:
@@ -63,4 +71,13 @@ class Uploads:
 
     def close(self) -> None:
         """Removes all files."""
-        self._folder.cleanup()
+        self._stack.close()
+
+
+def remove_stale(folder: Path) -> None:
+    """Removes temporary folders of this user whose server was killed: their locks name a process that has ended."""
+    for path in folder.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            is_own = path.stat(follow_symlinks=False).st_uid == os.getuid() and not path.is_symlink()
+            if is_own and read_owner(path) is not None and find_owner(path) is None:
+                remove(path, folder, ignore_errors=True)

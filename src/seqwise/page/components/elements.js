@@ -15,6 +15,16 @@ function fill(element, attributes, children) {
 export const make = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
 export const draw = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
+// Builds the children of an element again, but only if `signature` is another than before: what did not change is neither laid
+// out nor painted again, and a button that has the focus stays.
+const signatures = new WeakMap();
+export function replaceIfChanged(parent, signature, build) {
+  const text = JSON.stringify(signature);
+  if (signatures.get(parent) === text) return;
+  signatures.set(parent, text);
+  parent.replaceChildren(...[build()].flat().filter(Boolean));
+}
+
 // An identifier that no other element of the page has, for labels.
 let numIdentifiers = 0;
 export const makeId = (prefix) => prefix + "-" + ++numIdentifiers;

@@ -115,7 +115,8 @@ export function makeChart(kind, label, paint) {
   return { box, svg, redraw };
 }
 
-// Calls `paint(width)` when the box gets a width, and when that changes; returns a function that paints again.
+// Calls `paint(width)` when the box gets a width, and when that changes; returns a function that paints again. It does not measure
+// the box: that would lay out the page once for each of several charts that are painted together.
 export function followWidth(box, paint) {
   let width = 0;
   const redraw = () => {
@@ -125,7 +126,7 @@ export function followWidth(box, paint) {
   new ResizeObserver(() => { if (Math.floor(box.clientWidth) !== width) requestAnimationFrame(redraw); }).observe(box);
   box.addEventListener("draw", redraw);
   followMedia(printMode, box, redraw);  // before a page is printed, there is no next frame
-  return redraw;
+  return () => { if (width > 0) paint(Math.max(200, width)); else redraw(); };
 }
 
 // Draws all charts inside an element now. Otherwise that takes until the next frames, which a screenshot does not wait for.

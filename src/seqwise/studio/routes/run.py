@@ -1,15 +1,17 @@
-"""One run: everything that its page shows besides its curves."""
+"""One run: everything that its page shows. Its curves come with it, so that an update is one request."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
 from seqwise.page.figures import to_plain
 from seqwise.studio.catalogue import Entry
-from seqwise.studio.curves import X_AXES, CurveFile
+from seqwise.studio.curves import X_AXES, CurveFile, reduce_points
+from seqwise.studio.routes.overlays import check_axes
 from seqwise.studio.run_files import (
     CARD,
     list_checkpoints,
@@ -23,6 +25,9 @@ from seqwise.studio.run_files import (
 from seqwise.studio.services import Services
 
 MAX_NOTES = 500
+NUM_POINTS = 600  # of a curve
+MAX_SERIES = 20  # of one request
+NO_SERIES: list[str] = []
 
 
 def build_router(services: Services) -> APIRouter:
@@ -30,10 +35,14 @@ def build_router(services: Services) -> APIRouter:
     router, catalogue = APIRouter(prefix="/api"), services.catalogue
 
     @router.get("/run")
-    def get_run(id: str) -> Any:
+    def get_run(id: str, x: str = "step", y: Annotated[list[str], Query(max_length=MAX_SERIES)] = NO_SERIES) -> Any:
         curve = catalogue.get_curve(id)
         with curve.mutex:
-            return to_plain(describe_run(catalogue.get(id), curve))
+            return {
+                **to_plain(describe_run(catalogue.get(id), curve)),
+                "x": x,
+                "curves": reduce_curve(curve, x, y, NUM_POINTS),
+            }
 
     return router
 
@@ -57,6 +66,15 @@ def describe_run(entry: Entry, curve: CurveFile) -> dict[str, Any]:
         "checkpoints": list_checkpoints(folder),
         "samples": read_samples(folder),
     }
+
+
+def reduce_curve(
+    curve: CurveFile, x: str, y: Sequence[str], num_points: int, start: float | None = None, stop: float | None = None
+) -> dict[str, Any]:
+    """Returns points of each series, few enough for a chart."""
+    for name in y:
+        check_axes(x, name)
+    return {name: to_plain(vars(reduce_points(*curve.get_series(name, x), num_points, start, stop))) for name in y}
 
 
 def list_notes(curve: CurveFile) -> list[dict[str, Any]]:

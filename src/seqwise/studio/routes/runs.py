@@ -10,12 +10,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
-from seqwise.page.figures import to_plain
-from seqwise.studio.curves import CurveFile, reduce_points
 from seqwise.studio.routes import changes, overlays
-from seqwise.studio.routes.overlays import MAX_CURVES, MAX_POINTS, check_axes
+from seqwise.studio.routes.overlays import MAX_CURVES, MAX_POINTS
+from seqwise.studio.routes.run import MAX_SERIES, NUM_POINTS, reduce_curve
 from seqwise.studio.services import Services
 
+DEFAULT_SERIES = ["loss"]
 PING_SECONDS = 15.0  # after which a silent connection is told that the server is alive
 
 
@@ -24,8 +24,8 @@ def build_router(services: Services) -> APIRouter:
     router, catalogue = APIRouter(prefix="/api"), services.catalogue
 
     @router.get("/events")
-    async def stream_events(request: Request) -> Response:
-        last = request.headers.get("last-event-id", "")
+    async def stream_events(request: Request, last: str = "") -> Response:
+        last = request.headers.get("last-event-id", last)  # the browser sets it when it connects again by itself
         return StreamingResponse(_stream_events(request, services, last), media_type="text/event-stream")
 
     @router.get("/runs")
@@ -36,24 +36,19 @@ def build_router(services: Services) -> APIRouter:
     @router.get("/curves")
     def get_curves(
         id: Annotated[list[str], Query(max_length=MAX_CURVES)],
-        y: str = "loss",
+        y: Annotated[list[str], Query(max_length=MAX_SERIES)] = DEFAULT_SERIES,
         x: str = "step",
         start: float | None = None,
         stop: float | None = None,
-        points: Annotated[int, Query(ge=10, le=MAX_POINTS)] = 600,
+        points: Annotated[int, Query(ge=10, le=MAX_POINTS)] = NUM_POINTS,
     ) -> Any:
-        check_axes(x, y)
-        return {name: _reduce(catalogue.get_curve(name), y, x, points, start, stop) for name in id}
+        return {name: reduce_curve(catalogue.get_curve(name), x, y, points, start, stop) for name in id}
 
     whole = APIRouter()
     whole.include_router(router)
     for module in (overlays, changes):
         whole.include_router(module.build_router(services))
     return whole
-
-
-def _reduce(curve: CurveFile, y: str, x: str, points: int, start: float | None, stop: float | None) -> dict[str, Any]:
-    return to_plain(vars(reduce_points(*curve.get_series(y, x), points, start, stop)))
 
 
 async def _stream_events(request: Request, services: Services, last: str) -> AsyncIterator[str]:

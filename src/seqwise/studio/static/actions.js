@@ -9,17 +9,30 @@ export const canStop = (row) => row.state === "running" && !row.parent;
 export const canResume = (row) => (row.state === "stopped" || row.state === "failed") && !row.parent;
 export const canDelete = (row) => row.state !== "running" && !row.parent;
 
+// A button that does something, but not twice at the same time; meanwhile it shows `busyText`, and it keeps the focus.
+export function makeActionButton(text, busyText, act, attributes = {}) {
+  const button = makeButton(text, async () => {
+    if (button.ariaBusy) return;
+    button.ariaBusy = "true";
+    button.textContent = busyText;
+    try { await act(); }
+    finally { button.ariaBusy = null; button.textContent = text; }
+  }, attributes);
+  return button;
+}
+
 // Each function changes rows, and shows what was done or the first problem. `remove` returns whether all were deleted;
 // `onRestore` is called when the user has undone it.
 export function createActions(studio) {
-  async function changeAll(rows, change, verb) {
-    const done = [];
+  // `describe(answers)` says what was done.
+  async function changeAll(rows, path, describe) {
+    const answers = [];
     try {
-      for (const row of rows) { await change(row); done.push(row); }
+      for (const { id } of rows) answers.push(await studio.send(path, { id }));
     } catch (error) {
       studio.showError(error);
     }
-    if (done.length) studio.showMessage(`${listNames(done)}: ${verb}.`);
+    if (answers.length) studio.showMessage(`${listNames(rows.slice(0, answers.length))}: ${describe(answers)}.`);
   }
 
   async function restore(tokens, name = formatPlural(tokens.length, "run")) {
@@ -49,7 +62,7 @@ export function createActions(studio) {
 
   return {
     restore, remove,
-    stop: (rows) => changeAll(rows, ({ id }) => studio.send("/api/jobs/stop", { id }), "stopping; the present state is saved"),
-    resume: (rows) => changeAll(rows, ({ id }) => studio.send("/api/jobs/resume", { id }), "resuming"),
+    stop: (rows) => changeAll(rows, "/api/jobs/stop", (answers) => answers.every((answer) => answer.has_ended) ? "stopped" : "stopping as soon as the present state is saved"),
+    resume: (rows) => changeAll(rows, "/api/jobs/resume", () => "resuming"),
   };
 }

@@ -1,14 +1,19 @@
 // The rows of all runs and comparisons, kept up to date by server-sent events. The browser connects again by itself, and
-// names the last event that it received.
+// names the last event that it received. While the page is hidden there is no connection, so that neither the page nor the
+// server uses time that a training could use.
+
+// Waits until the page is visible.
+export const whenVisible = async () => {
+  while (document.hidden) await new Promise((resolve) => { document.addEventListener("visibilitychange", resolve, { once: true }); });
+};
+
 export function createRows(status) {
   const rows = new Map(), listeners = [];
-  let markReady;
+  let markReady, source = null, last = "";
   const whenReady = new Promise((resolve) => { markReady = resolve; });
-  const source = new EventSource("/api/events");
-  source.addEventListener("open", () => { status.textContent = ""; });
-  source.addEventListener("error", () => { status.textContent = "not connected"; });
-  source.addEventListener("message", ({ data }) => {
+  function receive({ data, lastEventId }) {
     const content = JSON.parse(data), changed = content.rows;
+    last = lastEventId;
     if (content.is_complete) {
       const known = new Set(changed.map(({ id }) => id));
       for (const id of rows.keys()) if (!known.has(id)) changed.push({ id, is_gone: true });
@@ -19,6 +24,17 @@ export function createRows(status) {
     }
     markReady();
     for (const listener of listeners) listener(changed);
+  }
+  function connect() {
+    source = new EventSource("/api/events?" + new URLSearchParams({ last }));
+    source.addEventListener("open", () => { status.textContent = ""; });
+    source.addEventListener("error", () => { status.textContent = "not connected"; });
+    source.addEventListener("message", receive);
+  }
+  connect();
+  document.addEventListener("visibilitychange", () => {
+    source.close();
+    if (!document.hidden) connect();
   });
   return {
     whenReady,

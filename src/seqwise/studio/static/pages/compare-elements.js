@@ -1,5 +1,6 @@
 // Small parts of the pages of comparisons.
 import { make } from "../../../page/components/elements.js";
+import { whenVisible } from "../rows.js";
 
 const POLL = 2000, HURRY = 300;  // milliseconds: between two looks while trials run; after a change
 
@@ -21,6 +22,7 @@ export function createTimer(refresh, studio) {
   async function run() {
     if (isRunning || isClosed) { isMissed = true; return; }
     isRunning = true;
+    await whenVisible();
     isMissed = false;
     let continues = true;
     try {

@@ -1,6 +1,8 @@
 // Trainings and comparisons that were started from the page: their state, and buttons to stop and resume them.
-import { make, makeButton, makeCopyButton } from "../../../page/components/elements.js";
+import { make, makeCopyButton } from "../../../page/components/elements.js";
+import { createActions, makeActionButton } from "../actions.js";
 import { formatMetric, nameMetric } from "../metrics.js";
+import { whenVisible } from "../rows.js";
 
 const POLL_MILLISECONDS = 700, MAX_JOBS = 8;
 
@@ -13,6 +15,7 @@ export function makeJobs(studio) {
 
   async function refresh() {
     clearTimeout(timer);
+    await whenVisible();
     const jobs = await studio.get("/api/jobs");
     if (isClosed) return;
     const newest = [...new Map(jobs.toReversed().map((job) => [job.run, job])).values()].sort((a, b) => b.started - a.started).slice(0, MAX_JOBS);
@@ -42,24 +45,14 @@ function makeCard(studio, refresh) {
   const title = make("a", {}), state = make("span", { class: "state" }), details = make("p", { class: "hint" });
   const bar = make("progress", { max: 1, "aria-label": "Progress" }), error = make("div", {}), command = make("pre", {});
   let job = null;
-  const act = (path, words) => async (event) => {
-    const button = event.currentTarget, text = button.textContent;
-    button.disabled = true;
-    button.textContent = words;
-    try {
-      const answer = await studio.send(path, { id: path.endsWith("forget") || path.endsWith("stop") && isAlive(job) ? job.id : job.run });
-      if (answer.has_ended === false) studio.showMessage("It saves its state and will stop soon.");
-    } catch (problem) {
-      studio.showError(problem);
-    } finally {
-      button.disabled = false;
-      button.textContent = text;
-      await refresh();
-    }
-  };
-  const stop = makeButton("Stop", act("/api/jobs/stop", "Stopping …"), { class: "small" });
-  const resume = makeButton("Resume", act("/api/jobs/resume", "Resuming …"), { class: "small" });
-  const forget = makeButton("×", act("/api/jobs/forget", "×"), { class: "small", title: "remove it from this list; the run itself stays" });
+  const changes = createActions(studio);
+  const makeAction = (text, busyText, change, title = null) =>
+    makeActionButton(text, busyText, async () => { await change(); await refresh(); }, { class: "small", title });
+  const nameRun = (id) => [{ id, name: job.run }];
+  // Before its folder exists, a run is known by its job only.
+  const stop = makeAction("Stop", "Stopping …", () => changes.stop(nameRun(isAlive(job) ? job.id : job.run)));
+  const resume = makeAction("Resume", "Resuming …", () => changes.resume(nameRun(job.run)));
+  const forget = makeAction("×", "×", () => studio.send("/api/jobs/forget", { id: job.id }).catch(studio.showError), "remove it from this list; the run itself stays");
   const element = make("article", { class: "card new-job" },
     make("div", { class: "new-job-head" }, title, state, make("span", { class: "new-job-buttons" }, stop, resume, forget)), bar, details, error,
     make("details", {}, make("summary", {}, "Command"), make("div", { class: "command" }, command, makeCopyButton(command))));

@@ -21,37 +21,41 @@ function listCharts(run) {
   ].filter(Boolean);
 }
 
-// A chart of some series. `load` fetches what the visible range shows.
-function createChart(about, { studio, id, pins }) {
-  let range = null, chart = null, axis = null, marks = "";
-  const box = make("div", { class: "run-chart-box" }), titleId = makeId("chart");
+// A chart of some series, drawn again only if its points or the notes have changed. `fetchPoints(series, x, range)` returns
+// the points of each series.
+function createChart(about, fetchPoints, { studio, pins }) {
+  let range = null, chart = null, axis = null, marks = "", drawn = "";
+  const names = about.series.map(([, y]) => y), box = make("div", { class: "run-chart-box" }), titleId = makeId("chart");
   const element = make("figure", { class: about.isWide ? "run-wide" : null, "aria-labelledby": titleId, "data-chart-title": about.title },
     make("figcaption", { id: titleId }, about.title), box);
 
-  const load = async (run, x) => {
-    const [start, stop] = range ?? [null, null];
-    const answers = await Promise.all(about.series.map(([, y]) => studio.get("/api/curves", { id, x, y, start, stop })));
-    const series = about.series.map(([name], at) => ({ name, ...answers[at][id] }));
-    const shown = series.filter(({ y }) => y.some(isNumber));
-    if (shown.length === 0) {
+  const draw = (run, x, points) => {
+    const notes = about.hasNotes ? run.notes.filter((note) => isNumber(note[x])).slice(0, MAX_MARKED) : [];
+    const references = notes.map((note) => ({ axis: "x", value: note[x], label: String(note.number) }));
+    const series = about.series.map(([name, y, style]) => ({ name, style, ...points[y] })).filter(({ y }) => y.some(isNumber));
+    const nextMarks = JSON.stringify(references), next = JSON.stringify([x, range, series, references]);
+    if (next === drawn) return;
+    drawn = next;
+    if (series.length === 0) {
       chart = null;
       box.replaceChildren(make("p", { class: "hint" }, "There are no values yet."));
       return;
     }
-    const notes = about.hasNotes ? run.notes.filter((note) => isNumber(note[x])).slice(0, MAX_MARKED) : [];
     const figure = {
       kind: "LineChart", title: about.title, x_label: AXES[x][2], y_label: about.label, x_format: AXES[x][1], x_log: false, y_log: false,
-      series: shown, styles: shown.map(({ name }) => about.series.find(([other]) => other === name)[2]), has_log_choices: false,
-      references: notes.map((note) => ({ axis: "x", value: note[x], label: String(note.number) })), range,
+      series, styles: series.map(({ style }) => style), has_log_choices: false, references, range,
     };
-    const nextMarks = JSON.stringify(figure.references);
     if (chart && axis === x && nextMarks === marks) return chart.update(figure);
     [axis, marks] = [x, nextMarks];
-    chart = drawLineChart(figure, { pins, onZoom: (next) => { range = next; load(run, x).catch(studio.showError); } });
+    chart = drawLineChart(figure, { pins, onZoom: (next) => { range = next; zoom(run, x).catch(studio.showError); } });
     box.replaceChildren(chart);
     drawCharts(box);
   };
-  return { element, load, reset: () => { range = null; } };
+  const zoom = async (run, x) => {
+    const shown = range, points = await fetchPoints(names, x, range);
+    if (shown === range) draw(run, x, points);
+  };
+  return { element, names, draw, zoom, isZoomed: () => range !== null, reset: () => { range = null; } };
 }
 
 function drawNotes(list, run) {
@@ -72,18 +76,28 @@ export function createCurves(initial, { studio, id, state, keep }) {
   const hint = make("p", { class: "hint" }, "Drag across a chart to zoom in; the points are exact there.");
   const element = make("div", {}, make("div", { class: "row run-controls" }, choice, hint), grid, notes, drawPinBar(pins));
   let latest = initial;
+  const fetchPoints = async (y, x, range) => (await studio.get("/api/curves", { id, x, y, start: range?.[0], stop: range?.[1] }))[id];
+
+  const listNames = () => [...charts.values()].flatMap(({ names }) => names);
 
   const draw = async (run) => {
     latest = { ...run, notes: run.notes.map((note, at) => ({ ...note, number: at + 1 })) };
     const wanted = listCharts(run);
     for (const about of wanted) {
       if (charts.has(about.title)) continue;
-      charts.set(about.title, createChart(about, { studio, id, pins }));
+      charts.set(about.title, createChart(about, fetchPoints, { studio, pins }));
       grid.replaceChildren(...wanted.map(({ title }) => charts.get(title)?.element).filter(Boolean));
     }
     drawNotes(notes, latest);
-    await Promise.all([...charts.values()].map((chart) => chart.load(latest, state.x)));
+    // Charts of the whole axis have their points from the run, or share one request.
+    const all = [...charts.values()], whole = all.filter((chart) => !chart.isZoomed()), x = state.x;
+    const drawWhole = async () => {
+      const names = listNames(), isKnown = run.x === x && names.every((name) => name in run.curves);
+      const points = isKnown ? run.curves : await fetchPoints(names, x, null);
+      if (x === state.x) for (const chart of whole) if (!chart.isZoomed()) chart.draw(latest, x, points);
+    };
+    await Promise.all([whole.length > 0 && drawWhole(), ...all.filter((chart) => chart.isZoomed()).map((chart) => chart.zoom(latest, x))]);
   };
   draw(initial).catch(studio.showError);
-  return { element, update: draw, show: () => drawCharts(grid) };
+  return { element, update: draw, getQuery: () => ({ x: state.x, y: listNames() }), show: () => drawCharts(grid) };
 }

@@ -1,7 +1,7 @@
 // The head of the page: name, state, result, progress, what can be done with the run, and its commands.
-import { make, makeButton, makeCopyButton } from "../../../page/components/elements.js";
+import { make, makeCopyButton, replaceIfChanged } from "../../../page/components/elements.js";
 import { formatBytes, formatCount, formatDigits, formatDuration, formatWhole, isNumber } from "../../../page/components/numbers.js";
-import { canDelete, canResume, canStop, createActions } from "../actions.js";
+import { canDelete, canResume, canStop, createActions, makeActionButton } from "../actions.js";
 import { formatMetric, nameMetric } from "../metrics.js";
 
 const PURPOSES = { train: "Trained with", predict: "Predict", evaluate: "Evaluate", inspect: "Look inside", resume: "Resume" };
@@ -36,23 +36,16 @@ export function createHeader(initial, { studio, id }) {
   let shownState = null, shownCommands = null;
 
   const changes = createActions(studio);
-  let isBusy = false;
-  // Does something with the run, but not twice at the same time.
-  const act = (change) => async () => {
-    if (isBusy) return;
-    isBusy = true;
-    await change([studio.rows.get(id) ?? initial]);
-    isBusy = false;
-  };
+  const makeAction = (text, busyText, change, attributes) => makeActionButton(text, busyText, () => change([studio.rows.get(id) ?? initial]), attributes);
   const remove = async (rows) => { if (await changes.remove(rows, () => studio.go("run", { id }))) studio.go("runs"); };
   const drawActions = (run, row) => {
     const hadFocus = actions.contains(document.activeElement);
     const link = (text, page) => run.parameters && make("a", { class: "button", href: studio.makeAddress(page, { id }) }, text);
     actions.replaceChildren(...[
       link("Use", "use"), link("Look inside", "inside"),
-      canStop(row) && makeButton("Stop", act(changes.stop), { "aria-label": "Stop the training" }),
-      canResume(row) && makeButton("Resume", act(changes.resume), { "aria-label": "Resume the training" }),
-      canDelete(row) && makeButton("Delete", act(remove), { class: "danger", "aria-label": "Delete the run" }),
+      canStop(row) && makeAction("Stop", "Stopping …", changes.stop, { "aria-label": "Stop the training" }),
+      canResume(row) && makeAction("Resume", "Resuming …", changes.resume, { "aria-label": "Resume the training" }),
+      canDelete(row) && makeAction("Delete", "Deleting …", remove, { class: "danger", "aria-label": "Delete the run" }),
     ].filter(Boolean));
     if (hadFocus) actions.querySelector("button:not(.danger), a")?.focus();
   };
@@ -65,19 +58,19 @@ export function createHeader(initial, { studio, id }) {
   const update = (run, row) => {
     state.className = `state is-${row.state}`;
     state.textContent = row.state + (row.ended && row.state === "finished" ? `: ${row.ended}` : "");
-    result.replaceChildren(...isNumber(row.value) ? [make("b", {}, formatMetric(row.metric, row.value)),
-      make("span", {}, `validation ${nameMetric(row.metric)}`), run.best_step !== null && make("span", { class: "hint" }, `best at step ${formatWhole(run.best_step)}`)].filter(Boolean)
+    replaceIfChanged(result, [row.metric, row.value, run.best_step], () => isNumber(row.value) ? [make("b", {}, formatMetric(row.metric, row.value)),
+      make("span", {}, `validation ${nameMetric(row.metric)}`), run.best_step !== null && make("span", { class: "hint" }, `best at step ${formatWhole(run.best_step)}`)]
       : [make("span", { class: "hint" }, "not validated yet")]);
-    progress.replaceChildren(...[makeProgress(row)].filter(Boolean));
+    replaceIfChanged(progress, [row.progress, row.state, row.seconds], () => makeProgress(row));
     const text = row.problem || (row.state === "failed" ? run.failure?.problem : "");
     problem.replaceChildren(...text ? [studio.makeError({ problem: text, fix: run.failure?.fix ?? "", file: run.failure?.file, line: run.failure?.line })] : []);
-    facts.replaceChildren(...[
+    replaceIfChanged(facts, [row, run.parameters], () => [
       makeFact("task", row.task), makeFact("model", row.model), makeFact("data", row.data), makeFact("seed", row.seed),
       makeFact("parameters", run.parameters && formatCount(run.parameters.total), run.parameters && formatWhole(run.parameters.total)),
       makeFact("steps", isNumber(row.step) ? formatWhole(row.step) : null), makeFact("tokens", isNumber(row.tokens) ? formatCount(row.tokens) : null, isNumber(row.tokens) ? formatWhole(row.tokens) : null),
       makeFact("time", isNumber(row.seconds) ? formatDuration(row.seconds) : null), makeFact("size", formatBytes(row.bytes)),
       makeFact("process", row.process && `${row.process.pid} on ${row.process.host}`), makeFact("tags", (row.tags ?? []).join(", ")), makeFact("note", row.note),
-    ].filter(Boolean));
+    ]);
     const nextState = [row.state, Boolean(run.parameters)].join(), nextCommands = JSON.stringify([run.commands, row.state]);
     if (nextState !== shownState) drawActions(run, row);  // a button that is focused stays
     if (nextCommands !== shownCommands) drawCommands({ ...run, state: row.state });

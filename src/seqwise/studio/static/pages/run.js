@@ -1,6 +1,6 @@
 // One run: its state, curves while it trains, samples, settings and where they come from, health, model and checkpoints.
 import { make } from "../../../page/components/elements.js";
-import { formatCount } from "../../../page/components/numbers.js";
+import { clamp, formatCount } from "../../../page/components/numbers.js";
 import { makeEmpty } from "../choices.js";
 import { loadStyle } from "../styles.js";
 import { createCurves } from "./run-curves.js";
@@ -10,8 +10,9 @@ import { createModel } from "./run-model.js";
 import { createSamples } from "./run-samples.js";
 import { createSettings } from "./run-settings.js";
 
-const REFRESH_SECONDS = 2;  // between two requests while a run trains
-// Each part creates { element, update(run, row) }; it is created when it is first opened.
+// Seconds between two requests while a run trains: more for a longer run, whose curves change less from one to the next.
+const MIN_SECONDS = 2, MAX_SECONDS = 15, chooseSeconds = (row) => clamp((row.seconds ?? 0) / 50, MIN_SECONDS, MAX_SECONDS);
+// Each part creates { element, update(run, row) } when it is first opened, and perhaps getQuery(): what it needs besides the run.
 const PARTS = {
   curves: ["Curves", createCurves], samples: ["Samples", createSamples], settings: ["Settings", createSettings],
   health: ["Health", createHealth], model: ["Model", createModel],
@@ -67,8 +68,15 @@ async function showRun(element, parameters, studio) {
   const links = Object.fromEntries(Object.entries(PARTS).map(([part, [title]]) =>
     [part, make("a", { href: studio.makeAddress("run", { id, part: part === "curves" ? null : part }), "data-part": part }, title)]));
   const nav = make("nav", { class: "run-parts", "aria-label": "Parts of the run" }, ...Object.values(links));
+  const updated = new Map();  // part → what it shows
 
   const getRow = () => studio.rows.get(id) ?? run;
+  // Only the part that is open is kept up to date.
+  const updatePart = async () => {
+    if (updated.get(state.part) === run) return;
+    updated.set(state.part, run);
+    await parts[state.part].update?.(run, getRow());
+  };
   const open = (next) => {
     state.part = next.get("part") in PARTS ? next.get("part") : "curves";
     state.x = ["tokens", "seconds"].includes(next.get("x")) ? next.get("x") : state.x;
@@ -76,8 +84,12 @@ async function showRun(element, parameters, studio) {
       if (part === state.part) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
-    parts[state.part] ??= PARTS[state.part][1](run, context);
+    if (!parts[state.part]) {
+      parts[state.part] = PARTS[state.part][1](run, context);
+      updated.set(state.part, run);
+    }
     content.replaceChildren(parts[state.part].element);
+    updatePart().catch(studio.showError);
     parts[state.part].show?.();
   };
   const countSamples = () => { links.samples.replaceChildren("Samples", ...run.samples.length ? [make("span", { class: "run-count" }, formatCount(run.samples.length))] : []); };
@@ -86,31 +98,39 @@ async function showRun(element, parameters, studio) {
   open(parameters);
   countSamples();
 
-  let isWaiting = false, isClosed = false, isDirty = false;
+  let timer = null, isBusy = false, isClosed = false, fetchedAt = performance.now(), shownState = run.state;
   const refresh = async () => {
-    if (isWaiting) { isDirty = true; return; }
-    isWaiting = true;
+    timer = null;
+    if (isBusy) return schedule(MIN_SECONDS);
+    isBusy = true;
+    fetchedAt = performance.now();
     try {
-      run = await studio.get("/api/run", { id });
+      run = await studio.get("/api/run", { id, ...parts[state.part].getQuery?.() });
       if (isClosed) return;
       header.update(run, getRow());
       countSamples();
-      await Promise.all(Object.values(parts).map((part) => part.update?.(run, getRow())));
+      await updatePart();
     } catch (error) {
-      if (!isClosed && studio.rows.get(id)) header.showError(error);
+      if (isClosed || !studio.rows.get(id)) return;
+      header.update(run, getRow());
+      header.showError(error);
     } finally {
-      setTimeout(() => { isWaiting = false; if (isDirty && !isClosed) { isDirty = false; refresh(); } }, 1000 * REFRESH_SECONDS);
+      isBusy = false;
     }
   };
+  const schedule = (seconds) => { if (!isClosed) timer ??= setTimeout(refresh, 1000 * seconds); };
   return {
     id, open,
     update(changed) {
       const row = changed.find((each) => each.id === id);
       if (!row) return;
       if (row.is_gone) return header.showGone();
-      header.update(run, row);
-      refresh();
+      if (row.state !== shownState) { clearTimeout(timer); timer = null; fetchedAt = -Infinity; }  // at once
+      shownState = row.state;
+      const seconds = chooseSeconds(row) - (performance.now() - fetchedAt) / 1000;
+      if (seconds > 0) header.update(run, row);  // otherwise it is drawn together with the rest
+      schedule(Math.max(0, seconds));
     },
-    close() { isClosed = true; },
+    close() { isClosed = true; clearTimeout(timer); },
   };
 }

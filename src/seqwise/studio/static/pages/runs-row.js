@@ -1,5 +1,5 @@
 // The cells of one row. A cell is built again only if what it shows has changed.
-import { make } from "../../../page/components/elements.js";
+import { make, replaceIfChanged } from "../../../page/components/elements.js";
 import { DASH, formatBytes, formatCount, formatDuration, formatWhole, isNumber } from "../../../page/components/numbers.js";
 import { formatMetric, nameMetric } from "../metrics.js";
 
@@ -64,13 +64,7 @@ export function createRow(studio) {
   const menu = make("button", { type: "button", class: "runs-menu-button", "data-action": "menu", "aria-haspopup": "menu", tabindex: "-1" }, "⋯");
   const element = make("tr", { role: "row", tabindex: "-1" }, make("td", { role: "gridcell", class: "runs-cell-box" }, box), name,
     ...Object.values(cells), make("td", { role: "gridcell", class: "runs-cell-menu" }, menu));
-  const known = {};
-  const change = (cell, key, signature, build) => {
-    const text = JSON.stringify(signature);
-    if (known[key] === text) return;
-    known[key] = text;
-    cell.replaceChildren(...[build()].flat().filter(Boolean));
-  };
+  let numEdits = 0;  // after each, the name is drawn again
   return {
     element, name,
     update(shown) {
@@ -82,11 +76,11 @@ export function createRow(studio) {
       else element.removeAttribute("aria-expanded");
       box.setAttribute("aria-label", "Select " + row.name);
       menu.setAttribute("aria-label", "Actions for " + row.name);
-      if (!element.classList.contains("is-edited")) change(name, "name", [row.name, row.tags, row.note, numTrials > 0, isOpen, level], () => makeName(shown, studio));
-      for (const column of CELL_NAMES) change(cells[column], column, ...CELLS[column](row));
+      if (!element.classList.contains("is-edited")) replaceIfChanged(name, [numEdits, row.name, row.tags, row.note, numTrials > 0, isOpen, level], () => makeName(shown, studio));
+      for (const column of CELL_NAMES) replaceIfChanged(cells[column], ...CELLS[column](row));
     },
     // The name is drawn again, after it was edited.
-    forget: () => { delete known.name; },
+    forget: () => { numEdits++; },
     select(isSelected) {
       box.checked = isSelected;
       element.setAttribute("aria-selected", String(isSelected));

@@ -1,5 +1,5 @@
 // All runs and comparisons: a table with search, and the curves and settings of those that are selected.
-import { make, makeButton } from "../../../page/components/elements.js";
+import { make, makeButton, replaceIfChanged } from "../../../page/components/elements.js";
 import { formatPlural } from "../../../page/components/numbers.js";
 import { canDelete, canResume, canStop, createActions } from "../actions.js";
 import { makeEmpty } from "../choices.js";
@@ -45,14 +45,6 @@ export async function show(element, parameters, studio) {
   search.addEventListener("keydown", (event) => { if (event.key === "ArrowDown" || event.key === "Enter") { table.focus(); event.preventDefault(); } });
   const counts = make("div", { class: "runs-counts", role: "group", "aria-label": "Runs by state" });
   const found = make("p", { class: "hint", role: "status" }), empty = make("div"), bar = make("div", { class: "runs-selection", role: "group", "aria-label": "Selected runs", hidden: true });
-
-  // Buttons are built again only if they are others: one that has the focus must stay.
-  const replaceIfChanged = (parent, signature, build) => {
-    const text = JSON.stringify(signature);
-    if (parent.dataset.signature === text) return;
-    parent.dataset.signature = text;
-    parent.replaceChildren(...build().filter(Boolean));
-  };
 
   function showCounts() {
     const rows = studio.rows.listTop(), terms = view.search.split(/\s+/);
