@@ -297,6 +297,9 @@ def publish(out: Path) -> int:
         results = read_results(file)
         if results is None or results.recipe not in names:
             raise UsageError("these are not results of a recipe in the repository.", file=file)
+        if results.digest != read_recipe(results.recipe).compute_digest():
+            fix = "Run the recipe again, or remove this file."
+            raise UsageError("these are results of another version of the recipe.", file=file, fix=fix)
         add_results(get_results_file(results.recipe), results)
         log(f"{results.recipe}: {len(results.seeds)} seeds")
     return subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py")], check=False).returncode

@@ -71,9 +71,14 @@ def is_section(field: FieldInfo) -> bool:
     return isinstance(field.annotation, type) and issubclass(field.annotation, Section)
 
 
+def format_text(field: FieldInfo) -> str:
+    """Returns the meaning of a setting as one line."""
+    return escape(" ".join((field.description or "").split()))
+
+
 def build_settings_table(prefix: str, section: type[Section]) -> str:
     rows = [
-        f"| `{prefix}{name}` | {format_default(name, section)} | {format_values(field)} | {escape(field.description)} |"
+        f"| `{prefix}{name}` | {format_default(name, section)} | {format_values(field)} | {format_text(field)} |"
         for name, field in section.model_fields.items()
         if not is_section(field)
     ]

@@ -300,10 +300,14 @@ def test_results_of_unknown_recipes_are_not_published(records, tmp_path, capsys)
     assert "not results of a recipe in the repository" in capsys.readouterr().err
 
 
-def test_results_are_published_beside_the_recipes(records, tmp_path, monkeypatch):
+def test_results_are_published_beside_the_recipes(records, tmp_path, monkeypatch, capsys):
     seed = {"validation": {"test": 82.0}, "test": {"test": 83.0}, "minutes": 1.0, "device": "H1", "jobs": 1}
     results = {"recipe": "sst2", "digest": "d", "seeds": {"1": {**seed, "date": "2026-01-01", "version": "0"}}}
-    write_file(tmp_path / "out" / "results" / "sst2.json", json.dumps(results))
+    file = tmp_path / "out" / "results" / "sst2.json"
+    write_file(file, json.dumps(results))
+    assert records.main(["--publish", str(tmp_path / "out")]) == 2
+    assert "another version of the recipe" in capsys.readouterr().err
+    file.write_text(json.dumps(results | {"digest": read_recipe("sst2").compute_digest()}))
     commands: list[list[str]] = []
     monkeypatch.setattr(records, "get_results_file", lambda name: tmp_path / "repository" / f"{name}.json")
     monkeypatch.setattr(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -49,7 +49,17 @@ def r_drop(losses: Tensor, log_probabilities: Tensor, weight: float) -> Loss:
     first, second = log_probabilities.chunk(2)
     # KL(p₁‖p₂) + KL(p₂‖p₁) = Σ (p₁ − p₂) (log p₁ − log p₂)
     divergence = ((first.exp() - second.exp()) * (first - second)).sum()
-    return Loss(losses.sum() / 2 + weight / 4 * divergence, len(first))
+    return Loss(losses.sum() / 2, len(first), penalty=weight / 4 * divergence)
+
+
+def add_losses(losses: Sequence[Loss]) -> Loss:
+    """Returns the sum of losses, and of their penalties if they have any."""
+    penalties = [loss.penalty for loss in losses if loss.penalty is not None]
+    return Loss(
+        torch.stack([loss.total for loss in losses]).sum(),
+        sum(loss.num_targets for loss in losses),
+        torch.stack(penalties).sum() if penalties else None,
+    )
 
 
 @torch.no_grad()

@@ -216,3 +216,10 @@ def test_a_resumed_run_does_not_need_the_initial_run(get_run, labelled_data: str
         assert torch.equal(before, after), name
     assert "resuming at step 1." in messages
     assert not any("are copied from" in message for message in messages)
+
+
+def test_settings_that_change_the_network_are_inherited():
+    recurrent = {"cap_input_gate": True, "sum_layers": True, "last_width": 7}
+    source = parse_settings({"task": "masked", "model": "lstm", "recurrent": recurrent})
+    settings, _ = inherit_settings(parse_settings({"task": "classify"}), source, "runs/a")
+    assert {name: getattr(settings.recurrent, name) for name in recurrent} == recurrent

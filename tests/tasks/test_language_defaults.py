@@ -13,8 +13,10 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import DefaultsContext, resolve
 
 
-def choose(cuda: bool = True, num_tokens: int = 2_000_000, **values: object) -> ResolvedSettings:
-    context = DefaultsContext(num_tokens, 30_000, cuda, 2, bfloat16=cuda)
+def choose(
+    cuda: bool = True, num_tokens: int = 2_000_000, is_comparison: bool = False, **values: object
+) -> ResolvedSettings:
+    context = DefaultsContext(num_tokens, 30_000, cuda, 2, bfloat16=cuda, is_comparison=is_comparison)
     return resolve(Settings.model_validate({"task": "language", "model": "lstm", "budget": "5m"} | values), context)[0]
 
 
@@ -35,6 +37,8 @@ def test_an_lstm_that_reads_a_text_many_times_on_a_gpu_is_regularised() -> None:
         {"budget": "10-epochs"},
         {"num_tokens": 100_000},
         {"network": {"width": 64}},
+        {"recurrent": {"sum_layers": True}},
+        {"is_comparison": True},
     ],
 )
 def test_otherwise_it_has_one_width_and_no_penalties(values: dict) -> None:
@@ -42,6 +46,11 @@ def test_otherwise_it_has_one_width_and_no_penalties(values: dict) -> None:
     assert settings.network.embedding == settings.network.width
     assert settings.recurrent.last_width == settings.recurrent.activation_regularization == 0
     assert settings.network.input_dropout == settings.network.dropout
+
+
+def test_the_weight_decay_is_that_of_the_optimizer() -> None:
+    assert choose().training.weight_decay == 1e-3
+    assert choose(training={"optimizer": "sgd"}).training.weight_decay == 1e-6
 
 
 def test_several_layers_with_weight_dropout_begin_with_half_open_forget_gates() -> None:

@@ -34,7 +34,8 @@ class SegmentHead(nn.Module):
 
     h_s = cell(p_s + c, h), y_s = W h_s + b: each segment s takes one more step from the same state h. Its input is a
     learned vector p_s of its position plus, if there are several series, the vector c of the series. The cells are
-    those of the encoder, so each forecast segment is computed like one more segment of the past.
+    those of the encoder, so each forecast segment is computed like one more segment of the past, in training without
+    dropout between layers.
     """
 
     def __init__(self, inputs: int, width: int, horizon: int, segment: int, num_series: int, dropout: float):
@@ -53,6 +54,9 @@ class SegmentHead(nn.Module):
         x = (self.positions + self._get_series_vectors(batch, series)[:, None]).flatten(0, 1)  # (B · S, E)
         for layer, layer_state in zip(layers, state, strict=True):
             repeated = tuple(part.repeat_interleave(count, dim=0) for part in layer_state)
+            mask = layer.draw_state_mask(x)
+            if mask is not None:
+                repeated = (repeated[0] * mask, *repeated[1:])
             x = layer.cell.step(layer.cell.project(x), repeated, layer.get_weight_hidden())[0]
         segments = self.output(self.dropout(x))  # (B · S, segment)
         return segments.view(batch, -1)[:, : self.horizon]

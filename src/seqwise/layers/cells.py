@@ -290,9 +290,8 @@ def make_cell(name: str, inputs: int, units: int, settings: RecurrentSettings) -
     if name == "rnn":
         return (LayerNormRNNCell if settings.layer_norm else RNNCell)(inputs, units, settings.activation)
     if name == "lstm":
-        return _choose_lstm_class(settings)(
-            inputs, units, 1.0 if settings.forget_bias is None else settings.forget_bias
-        )
+        bias = {} if settings.forget_bias is None else {"forget_bias": settings.forget_bias}
+        return _choose_lstm_class(settings)(inputs, units, **bias)
     if name != "gru":
         family = get_family(name)
         if family.build is None or not family.is_recurrent:

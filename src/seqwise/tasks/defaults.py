@@ -40,6 +40,7 @@ class DefaultsContext:
     num_examples: int = 0  # in the training split: sentences, pairs, images or windows
     max_length: int = 0  # tokens of the longest example
     vector_width: int = 0  # width of the pretrained word vectors; 0: there are none
+    is_comparison: bool = False  # several families are compared
 
     @property
     def machine(self) -> str:

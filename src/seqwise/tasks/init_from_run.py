@@ -27,7 +27,7 @@ INHERITED_SETTINGS = {
     "network": ("width", "depth", "embedding"),
     "recurrent": (
         *("activation", "update", "reset", "layer_norm", "cell", "attention_span"),
-        *("bidirectional", "concat_directions"),
+        *("bidirectional", "concat_directions", "cap_input_gate", "sum_layers", "last_width"),
     ),
     "transformer": ("heads", "positions", "norm", "activation", "hidden"),
     "context": ("length",),

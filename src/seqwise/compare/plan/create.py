@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seqwise import environment
@@ -89,6 +89,7 @@ def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | 
     families = {name: prepare_settings(each, budgets) for name, each in families.items()}
     vector_width = 0 if vectors is None else vectors.vectors.dim
     context = build_defaults_context(task, choose_device(settings), options.nproc, vector_width)
+    context = replace(context, is_comparison=True)
     if options.match == "parameters":
         target = None if options.parameters is None else parse_count(str(options.parameters))
         sizes = match_sizes(task, families, context, target)

@@ -18,7 +18,8 @@ from seqwise.tasks.defaults import (
 )
 
 SMALL_TEXT = 200_000  # tokens
-# The regularised LSTM on a GPU: tokens per second with and without fast bfloat16, and the epochs from which it is used.
+# The regularised LSTM on a GPU: tokens per second with fast bfloat16, measured on an H200 (docs/log.md), and a guess
+# without it; and the epochs from which it is used.
 REGULARIZED_SPEEDS = {True: 900_000.0, False: 150_000.0}
 MIN_REGULARIZED_EPOCHS = 40
 
@@ -70,9 +71,14 @@ def set_language_defaults(settings: ResolvedSettings, context: DefaultsContext, 
 
 
 def is_regularized(settings: ResolvedSettings, context: DefaultsContext) -> bool:
-    """Returns whether the defaults are those of the regularised LSTM: on a GPU, for many epochs, if no size is set."""
+    """Returns whether the defaults are those of the regularised LSTM: on a GPU, for many epochs, if no size is set.
+
+    Not in a comparison, where all families have the same kinds of sizes and of regularisation.
+    """
     has_sizes = not {"width", "depth", "embedding"}.isdisjoint(settings.network.model_fields_set)
-    if settings.model != "lstm" or not context.cuda or has_sizes or context.num_tokens < SMALL_TEXT:
+    has_sizes |= settings.recurrent.sum_layers  # of which all layers have the same width
+    is_text_small = context.num_tokens < SMALL_TEXT
+    if settings.model != "lstm" or not context.cuda or context.is_comparison or has_sizes or is_text_small:
         return False
     epochs = estimate_epochs(settings, context, REGULARIZED_SPEEDS[context.bfloat16])
     return epochs > MIN_REGULARIZED_EPOCHS
@@ -95,8 +101,9 @@ def set_regularized_defaults(settings: ResolvedSettings, context: DefaultsContex
         "recurrent.activation_regularization": 2.0,
         "recurrent.temporal_regularization": 1.0,
         "data.window": 70,
-        "training.weight_decay": 1e-3,
     }
+    if settings.training.optimizer == "adamw":
+        values["training.weight_decay"] = 1e-3
     for name, value in values.items():
         set_default(name, value, reason)
     set_batch_size(100, context, set_default, reason)
@@ -105,8 +112,7 @@ def set_regularized_defaults(settings: ResolvedSettings, context: DefaultsContex
 def set_forget_bias(settings: ResolvedSettings, set_default: SetDefault) -> None:
     """Chooses the initial bias of the forget gate of an LSTM.
 
-    Several layers with weight dropout and open forget gates stay at the word frequencies. PTB on a GPU, 2 × 1,024, both
-    dropouts 0.5, learning rate 0.003: validation perplexity 738 after 2.8 M tokens with a bias of 1, and 135 with 0.
+    Several layers with weight dropout and open forget gates stay at the word frequencies: docs/log.md.
     """
     is_closed = settings.network.depth > 1 and settings.recurrent.weight_dropout > 0
     reason = "several layers with weight dropout do not learn with open forget gates" if is_closed else "usual"

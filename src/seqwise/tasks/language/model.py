@@ -98,14 +98,14 @@ class LanguageModel(nn.Module):
         penalty = self._compute_penalty(output.vectors, vectors) if self.training else None
         return self.head.losses(vectors, batch.targets), penalty, output.state
 
-    def _compute_penalty(self, outputs: Tensor, dropped: Tensor) -> Tensor | None:
+    def _compute_penalty(self, outputs: Tensor, after_dropout: Tensor) -> Tensor | None:
         """Returns the regularisation of the outputs (B, T, D), given before and after dropout; None if there is none.
 
-        α · mean(dropped²) + β · mean((h_t − h_{t−1})²) (Merity et al. 2018, section 4.6).
+        α · mean(after_dropout²) + β · mean((h_t − h_{t−1})²) (Merity et al. 2018, section 4.6).
         """
         if not (self.activation_regularization or self.temporal_regularization):
             return None
-        penalty = self.activation_regularization * dropped.float().square().mean()
+        penalty = self.activation_regularization * after_dropout.float().square().mean()
         if outputs.shape[1] > 1:
             change = outputs[:, 1:].float() - outputs[:, :-1].float()
             penalty = penalty + self.temporal_regularization * change.square().mean()

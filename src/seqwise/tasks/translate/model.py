@@ -20,7 +20,7 @@ from seqwise.data.batch import Batch, pad_sequences
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD
-from seqwise.losses import Loss
+from seqwise.losses import Loss, add_losses
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.token_decoder import TokenDecoder
 
@@ -128,7 +128,7 @@ class Translator(nn.Module):
                 losses.append(decoder.r_drop_loss(memory, inputs, targets, mask, smoothing, self.r_drop))
             else:
                 losses.append(decoder.loss(memory, inputs, targets, mask, smoothing))
-        return Loss(torch.stack([loss.total for loss in losses]).sum(), sum(loss.num_targets for loss in losses)), None
+        return add_losses(losses), None
 
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Memory:
         """Returns the memory of sources (B, S); `lengths` (B,) are their numbers of tokens without padding."""

@@ -128,8 +128,8 @@ def lstm_forward(
             product = (product - mean[None, :]) * rstd[None, :] * gain + bias
         u_i, u_f, u_g, u_o = split_gates(product, OWN_UNITS)
         i, f, g, o = sigmoid(u_i + x_i), sigmoid(u_f + x_f), tanh(u_g + x_g), sigmoid(u_o + x_o)
-        written = tl.minimum(i, 1 - f) if CAPPED else i
-        c = tl.where(active[None, :], f * c + written * g, c)
+        input_share = tl.minimum(i, 1 - f) if CAPPED else i
+        c = tl.where(active[None, :], f * c + input_share * g, c)
         y = c
         if gains is not None:
             c_mean, c_rstd = compute_norm_statistics(
@@ -158,15 +158,15 @@ def differentiate_step(grad_h, grad_c, active, gates, previous_c, tanh_c, CAPPED
     i, f, g, o = gates
     total_grad_c = grad_c + grad_h * o * (1 - tanh_c * tanh_c)
     grad_i_value, grad_f_value = total_grad_c * g, total_grad_c * previous_c
-    written = i
+    input_share = i
     if CAPPED:
         is_limited = i < 0
         i = tl.abs(i)
-        written = tl.where(is_limited, 1 - f, i)
+        input_share = tl.where(is_limited, 1 - f, i)
         grad_f_value = tl.where(is_limited, grad_f_value - grad_i_value, grad_f_value)
         grad_i_value = tl.where(is_limited, 0.0, grad_i_value)
     grad_i, grad_f = grad_i_value * i * (1 - i), grad_f_value * f * (1 - f)
-    grad_g = total_grad_c * written * (1 - g * g)
+    grad_g = total_grad_c * input_share * (1 - g * g)
     grad_o = grad_h * tanh_c * o * (1 - o)
     return (grad_i, grad_f, grad_g, grad_o), tl.where(active, total_grad_c * f, grad_c)
 
