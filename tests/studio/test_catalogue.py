@@ -90,7 +90,8 @@ def test_a_comparison_has_its_trials_and_its_best_family(tmp_path):
     row = catalogue.get("runs/demo").describe()
     assert (row["kind"], row["state"], row["model"]) == ("comparison", "finished", "gru, lstm")
     assert (row["metric"], row["value"]) == ("perplexity", 10.0)
-    assert row["trials"] == {"done": 4, "failed": 0, "total": 4, "best": "gru"}
+    counts = {"done": 4, "failed": 0, "total": 4}
+    assert row["trials"] == {**counts, "best": "gru", "seeds": 2, "is_test": True}
     assert (row["progress"], row["step"], row["tokens"], row["seconds"]) == (1.0, 20, 400, 10.0)
     trial = catalogue.get("runs/demo/trials/lstm/seed-1").describe()
     assert (trial["parent"], trial["name"], trial["state"]) == ("runs/demo", "lstm/seed-1", "finished")

@@ -67,7 +67,7 @@ def test_the_list_names_every_comparison(compare: Any):
     cards = {card.get_attribute("data-id"): card for card in tab.locator(".compare-card").all()}
     assert set(cards) == {"runs/done", "runs/half", "runs/hostile"}
     assert "finished" in cards["runs/done"].text_content()
-    assert "ahead so far, by validation" in cards["runs/half"].text_content()
+    assert "ahead so far, by mean validation" in cards["runs/half"].text_content()
     cards["runs/done"].locator("a").click()
     tab.wait_for_selector("#leaderboard")
     tab.go_back()

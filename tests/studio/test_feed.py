@@ -80,6 +80,6 @@ def test_a_change_between_the_number_and_the_rows_is_sent_again_rather_than_lost
 
 
 def test_looking_at_many_folders_needs_no_more_than_half_a_percent_of_a_core():
-    assert choose_pause(0.001) == 1.0
-    assert choose_pause(0.008) == 1.6
+    assert choose_pause(0.001) == 2.0
+    assert choose_pause(0.016) == 3.2
     assert choose_pause(1.0) == 10.0

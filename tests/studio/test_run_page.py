@@ -191,6 +191,20 @@ def test_a_new_row_of_metrics_is_one_request(chromium, tmp_path):
         studio.close()
 
 
+def test_a_run_that_was_created_while_no_page_was_open_is_found(chromium, tmp_path):
+    write_run(tmp_path / "runs/a")
+    with StudioServer(tmp_path / "runs") as server:
+        studio = StudioTab(chromium, server.address)
+        studio.open("runs")
+        studio.tab.goto("about:blank")
+        studio.tab.wait_for_timeout(1500)  # the server notices that the page is closed
+        write_run(tmp_path / "runs/b")
+        tab = studio.open("run", "?id=runs/b")
+        assert tab.locator("h1").inner_text() == "b"
+        studio.check()
+        studio.close()
+
+
 def test_a_comparison_opens_on_its_own_page_and_its_runs_link_to_it(chromium, runs_folder, tmp_path):
     folder = tmp_path / "runs"
     trial = folder / "both/trials/gru/seed-0"

@@ -61,7 +61,9 @@ def test_the_table_shows_searches_and_sorts(open_runs):
     row = get_row(page, "failed")
     assert "the disk <b>is</b> full." in row.locator(".runs-cell-state").inner_text()
     assert "perplexity ↓" in get_row(page, "book-lstm-0").locator(".runs-cell-metric").inner_text()
-    assert "(gru)" in get_row(page, "demo").locator(".runs-cell-metric").inner_text()
+    metric = get_row(page, "demo").locator(".runs-cell-metric").inner_text()
+    assert "(gru)" in metric
+    assert "mean of 2 seeds" in metric
     page.keyboard.press("/")
     page.keyboard.type("model:lstm -book-lstm-1")
     # The comparison has trials with this model, which are shown below it.

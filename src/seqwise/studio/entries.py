@@ -52,6 +52,8 @@ class Trials:
     total: int = 0
     best: str = ""  # family
     value: float | None = None  # of the best family: of its tests, or of validations before them
+    num_seeds: int = 0  # whose mean it is
+    is_test: bool = False
     # Sums over all trainings
     updates: float = 0.0
     tokens: float = 0.0
@@ -59,7 +61,14 @@ class Trials:
 
     def describe(self) -> dict[str, Any]:
         """Returns the values for the row of the table."""
-        return {"done": self.num_done, "failed": self.num_failed, "total": self.total, "best": self.best}
+        return {
+            "done": self.num_done,
+            "failed": self.num_failed,
+            "total": self.total,
+            "best": self.best,
+            "seeds": self.num_seeds,
+            "is_test": self.is_test,
+        }
 
 
 @dataclass
@@ -251,7 +260,7 @@ def read_trials(settings: dict[str, Any], found: Found) -> Trials:
     means = {family: sum(each) / len(each) for family, each in values.items()}
     if means:
         trials.best = (min if metric in LOWER_IS_BETTER else max)(means, key=lambda family: means[family])
-        trials.value = means[trials.best]
+        trials.value, trials.num_seeds, trials.is_test = means[trials.best], len(values[trials.best]), bool(tests)
     return trials
 
 

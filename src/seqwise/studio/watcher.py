@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from seqwise.studio.feed import Feed
 
-MIN_SECONDS, MAX_SECONDS = 1.0, 10.0  # between two looks at the folders
+MIN_SECONDS, MAX_SECONDS = 2.0, 10.0  # between two looks at the folders
 MAX_SHARE = 0.005  # of the time of one core, within these limits: trainings need it
 
 
@@ -28,6 +28,11 @@ class Watcher:
         self._cost = 0.0  # processor time of the last look, in seconds
         self._woken = asyncio.Event()  # the first page is open
         self.changed = asyncio.Event()  # replaced by a new one when it is set
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no page is open: what was found last may be old."""
+        return self._num_pages == 0
 
     @contextmanager
     def count_page(self) -> Iterator[None]:

@@ -7,19 +7,16 @@ const HEIGHT = 14, GAP = 8, CELL = 48;  // pixels: of a line of text, between th
 // The width of a name beside the end of a line, with its gap.
 export const measureEndLabel = (name) => GAP + 5 + measureText(name, "600 12px system-ui, sans-serif");
 
-// Draws a name beside the end of each line, moved down, or else up, until it covers no other. An end is
-// { name, style, x, y }, with its position in pixels.
+// Draws a name beside the end of each line, moved down, and near the bottom up, until it covers no other; their order stays. An
+// end is { name, style, x, y }, with its position in pixels.
 export function drawEndLabels(ends, area) {
-  const obstacles = [];
-  const isFree = (label) => obstacles.every((other) =>
-    other.right < label.left || label.right < other.left || Math.abs(other.at - label.at) >= HEIGHT);
-  return [...ends].sort((a, b) => a.y - b.y).map(({ name, style, x, y }) => {
-    const label = { left: x + GAP, right: x + measureEndLabel(name), at: Math.max(area.top, Math.min(area.bottom, y)) };
-    while (!isFree(label) && label.at < area.bottom) label.at++;
-    while (!isFree(label) && label.at > area.top) label.at--;
-    obstacles.push(label);
-    return draw("text", { class: "end", x: label.left, y: label.at + 4, style: `fill: ${style.colour}`, "data-series": name }, name);
-  });
+  const labels = [...ends].sort((a, b) => a.y - b.y).map(({ name, style, x, y }) =>
+    ({ name, style, left: x + GAP, right: x + measureEndLabel(name), at: Math.max(area.top, Math.min(area.bottom, y)) }));
+  const listNeighbours = (label, others) => others.filter((other) => other.left <= label.right && label.left <= other.right).map(({ at }) => at);
+  labels.forEach((label, index) => { label.at = Math.max(label.at, ...listNeighbours(label, labels.slice(0, index)).map((at) => at + HEIGHT)); });
+  for (const [index, label] of [...labels.entries()].reverse())
+    label.at = Math.min(label.at, area.bottom, ...listNeighbours(label, labels.slice(index + 1)).map((at) => at - HEIGHT));
+  return labels.map(({ name, style, left, at }) => draw("text", { class: "end", x: left, y: at + 4, style: `fill: ${style.colour}`, "data-series": name }, name));
 }
 
 // Boxes by the cells of the page that they touch, so that one is compared with those around it only.

@@ -12,6 +12,7 @@ import { makeAxis, makeItem } from "./pins.js";
 import { addMargins, drawFrame, findExtent, makeChart, makeScale, measureText } from "./scales.js";
 
 const MAX_END_LABELS = 12, MAX_MARKS = 40;  // lines with a name beside them, marks on a line
+const NAME_ROOM = 15, TIME_ROOM = 54, TIME = /^\d[\d\-:/. T]*$/;  // pixels from one label of the x axis to the next; a number, date or time
 const REACH = 12;  // pixels from which a click pins a line
 const MAX_NAME = 14, MAX_END_LABEL = 0.25;  // characters; share of the width for the names beside the lines, otherwise only in the legend
 
@@ -73,7 +74,9 @@ function findEnds(lines, { x, y, area, log }) {
 // The names of x = 0, 1, 2, …, rotated, as many as there is room for.
 function drawNameTicks({ area, x }, names, pinned) {
   const from = Math.max(0, Math.ceil(x.minimum)), to = Math.min(names.length - 1, Math.floor(x.maximum));
-  const every = Math.max(1, Math.ceil(15 / Math.max(0.01, x(1) - x(0)))), ticks = [];
+  // Of times a few suffice, since those between them can be inferred; of tokens as many as can be read.
+  const room = names.every((name) => TIME.test(name)) ? TIME_ROOM : NAME_ROOM;
+  const every = Math.max(1, Math.ceil(room / Math.max(0.01, x(1) - x(0)))), ticks = [];
   for (let at = from; at <= to; at++) {
     if (at % every && !pinned.includes(at)) continue;
     const rotated = { "text-anchor": "end", transform: `translate(${x(at) + 4} ${area.bottom + 14}) rotate(-45)` };

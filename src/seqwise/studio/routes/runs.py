@@ -53,6 +53,8 @@ def build_router(services: Services) -> APIRouter:
 
 async def _stream_events(request: Request, services: Services, last: str) -> AsyncIterator[str]:
     watcher = services.watcher
+    if watcher.is_idle:
+        await watcher.look()
     with watcher.count_page():
         while not await request.is_disconnected():
             changed = watcher.changed

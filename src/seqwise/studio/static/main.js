@@ -46,13 +46,14 @@ function showMessage(content, { isError = false, action = null } = {}) {
   return message;
 }
 
-// The parts of an error: where, what, and how to fix it.
-export function makeError({ problem, fix, file, line }) {
+// The parts of an error: where, what, and how to fix it. One of JavaScript has a message only.
+export function makeError(error) {
+  const { problem = String(error.message ?? error), fix, file, line } = error;
   const place = file ? [make("code", {}, file + (line ? `, line ${line}` : "")), ": "] : [];
   return make("div", { class: "error", role: "alert" }, make("p", {}, ...place, problem), fix && make("p", { class: "fix" }, fix));
 }
 
-const showError = (error) => showMessage(makeError(error.problem ? error : { problem: String(error.message ?? error) }), { isError: true });
+const showError = (error) => showMessage(makeError(error), { isError: true });
 
 // --- pages
 const studio = {
@@ -95,7 +96,7 @@ async function showPage() {
     if (number > 1) keepFocus();
     document.documentElement.dataset.ready = page;
   } catch (error) {
-    main.replaceChildren(make("div", { class: "page" }, make("h1", {}, PAGES[page].title), makeError(error.problem ? error : { problem: String(error.message ?? error) })));
+    main.replaceChildren(make("div", { class: "page" }, make("h1", {}, PAGES[page].title), makeError(error)));
     if (!error.problem) console.error(error);
   }
 }

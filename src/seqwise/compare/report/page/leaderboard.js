@@ -95,7 +95,7 @@ function makeBaselineRow(report, columns, { name, value, about, value_text }) {
 
 function makeFootnotes({ metric, finished, hasSingleSeed }) {
   const whiskers = hasSingleSeed ? `One seed: the noise of training was not measured. Whiskers are 95 % intervals over the ${metric.split} examples alone.`
-    : "Whiskers are 95 % intervals over the seeds; faint dots are the seeds.";
+    : "Values are means over the seeds, whiskers their 95 % intervals, faint dots the seeds.";
   const findDashed = (isBaseline) => hasSingleSeed ? [] : finished.filter((family) => family.text.interval_source === "examples" && Boolean(family.is_baseline) === isBaseline).map((family) => family.name);
   const once = findDashed(false), baseline = (findDashed(true).length ? ` The baseline has no seeds: its whiskers, dashed, are over the ${metric.split} examples.` : "") +
     (once.length ? ` ${joinNames(once)} ${once.length === 1 ? "was tested with a single training run: its" : "were tested with a single training run each: their"} whiskers, dashed, are over the ${metric.split} examples and do not include the noise of seeds.` : "");

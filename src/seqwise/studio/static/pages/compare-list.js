@@ -8,7 +8,7 @@ const EXAMPLE = "seqwise compare builtin:dates --task translate --models gru,lst
 
 function makeBest({ best, has_report: isFinal }) {
   if (!best) return make("span", { class: "compare-soft" }, "no result yet");
-  return make("span", {}, make("span", { class: "label" }, isFinal ? "best" : "ahead so far, by validation"),
+  return make("span", {}, make("span", { class: "label" }, isFinal ? "best mean over seeds" : "ahead so far, by mean validation"),
     make("span", { class: "compare-best" }, make("bdi", {}, best.name), " ", make("span", { class: "compare-soft" }, best.text)));
 }
 

@@ -62,7 +62,7 @@ export function createView(view, values, page, { onChange, onClose }) {
         if (own !== controller) return;
         const again = makeButton("Compute", refresh, { class: "small" });
         if (own.signal.aborted) body.replaceChildren(make("p", { class: "row hint" }, "Cancelled.", again));
-        else body.replaceChildren(studio.makeError(error.problem ? error : { problem: String(error.message ?? error) }));
+        else body.replaceChildren(studio.makeError(error));
         footer.replaceChildren();
       }
       waiting.remove();

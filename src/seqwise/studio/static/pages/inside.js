@@ -118,7 +118,7 @@ function createPage(element, studio, input, wanted) {
         onEvent: ({ progress: [done, total] = [] }) => { if (total) Object.assign(progress, { max: total, value: done }); } });
     } catch (error) {
       if (own !== controller || own.signal.aborted) return;
-      fields.showWaiting(studio.makeError(error.problem ? error : { problem: String(error.message ?? error) }), makeButton("Try again", refresh, { class: "small" }));
+      fields.showWaiting(studio.makeError(error), makeButton("Try again", refresh, { class: "small" }));
       return;
     }
     if (own !== controller) return;

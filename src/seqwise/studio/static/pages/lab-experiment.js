@@ -40,7 +40,7 @@ export function makeExperiment(statement, context) {
     const job = runner.getJob(id), isBusy = runner.isBusy(id);
     idle.hidden = isBusy;
     busy.hidden = !isBusy;
-    problem.replaceChildren(...job?.error ? [studio.makeError(job.error.problem ? job.error : { problem: String(job.error.message) })] : []);
+    problem.replaceChildren(...job?.error ? [studio.makeError(job.error)] : []);
     const text = isBusy ? STAGES[job.stage] + " …" : "";
     if (status.textContent !== text) status.textContent = text;
     clearInterval(timer);

@@ -131,7 +131,7 @@ class NewPage {
   }
 
   showError(error) {
-    this.report.replaceChildren(this.studio.makeError(error.problem ? error : { problem: String(error.message ?? error) }));
+    this.report.replaceChildren(this.studio.makeError(error));
   }
 
   // --- check and start

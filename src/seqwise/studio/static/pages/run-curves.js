@@ -3,11 +3,12 @@ import { make, makeChoice, makeId } from "../../../page/components/elements.js";
 import { drawLineChart } from "../../../page/components/lines.js";
 import { formatDuration, formatWhole, isNumber } from "../../../page/components/numbers.js";
 import { createPins, drawPinBar } from "../../../page/components/pins.js";
-import { drawCharts } from "../../../page/components/scales.js";
+import { drawCharts, followMedia } from "../../../page/components/scales.js";
 import { nameMetric } from "../metrics.js";
 
 const AXES = { step: ["steps", "count", "step"], tokens: ["tokens", "count", "tokens"], seconds: ["time", "duration", "time of training"] };
 const FIRST = { colour: "var(--c0)", shape: "circle", dash: null }, SECOND = { colour: "var(--c1)", shape: "square", dash: null };
+const printMode = matchMedia("print");
 const MAX_MARKED = 9;  // notes that are marked in a chart
 
 function listCharts(run) {
@@ -21,15 +22,17 @@ function listCharts(run) {
   ].filter(Boolean);
 }
 
-// A chart of some series, drawn again only if its points or the notes have changed. `fetchPoints(series, x, range)` returns
-// the points of each series.
+// A chart of some series, drawn again only if its points or the notes have changed, and once it can be seen. `fetchPoints(series,
+// x, range)` returns the points of each series.
 function createChart(about, fetchPoints, { studio, pins }) {
-  let range = null, chart = null, axis = null, marks = "", drawn = "";
+  let range = null, chart = null, axis = null, marks = "", drawn = "", isSeen = true, waiting = null;
   const names = about.series.map(([, y]) => y), box = make("div", { class: "run-chart-box" }), titleId = makeId("chart");
   const element = make("figure", { class: about.isWide ? "run-wide" : null, "aria-labelledby": titleId, "data-chart-title": about.title },
     make("figcaption", { id: titleId }, about.title), box);
 
   const draw = (run, x, points) => {
+    waiting = isSeen || !chart ? null : [run, x, points];
+    if (waiting) return;
     const notes = about.hasNotes ? run.notes.filter((note) => isNumber(note[x])).slice(0, MAX_MARKED) : [];
     const references = notes.map((note) => ({ axis: "x", value: note[x], label: String(note.number) }));
     const series = about.series.map(([name, y, style]) => ({ name, style, ...points[y] })).filter(({ y }) => y.some(isNumber));
@@ -55,6 +58,12 @@ function createChart(about, fetchPoints, { studio, pins }) {
     const shown = range, points = await fetchPoints(names, x, range);
     if (shown === range) draw(run, x, points);
   };
+  const setSeen = (next) => {
+    isSeen = next;
+    if (isSeen && waiting) draw(...waiting);
+  };
+  new IntersectionObserver((entries) => setSeen(entries.at(-1).isIntersecting)).observe(element);
+  followMedia(printMode, element, () => setSeen(true));
   return { element, names, draw, zoom, isZoomed: () => range !== null, reset: () => { range = null; } };
 }
 

@@ -79,7 +79,7 @@ export function createHeader(initial, { studio, id }) {
   update(initial, studio.rows.get(id) ?? initial);
   return {
     element, update,
-    showError: (error) => problem.replaceChildren(studio.makeError(error.problem ? error : { problem: String(error.message ?? error) })),
+    showError: (error) => problem.replaceChildren(studio.makeError(error)),
     showGone() {
       state.className = "state";
       state.textContent = "deleted or moved";

@@ -26,7 +26,7 @@ export function createHealth(initial, { studio, id }) {
     } catch (error) {
       if (own !== controller) return;
       status.textContent = error.name === "AbortError" ? "Cancelled." : "";
-      if (error.name !== "AbortError") grid.replaceChildren(studio.makeError(error.problem ? error : { problem: String(error.message ?? error) }));
+      if (error.name !== "AbortError") grid.replaceChildren(studio.makeError(error));
     } finally {
       if (own === controller) {
         button.disabled = false;

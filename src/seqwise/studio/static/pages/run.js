@@ -10,8 +10,9 @@ import { createModel } from "./run-model.js";
 import { createSamples } from "./run-samples.js";
 import { createSettings } from "./run-settings.js";
 
-// Seconds between two requests while a run trains: more for a longer run, whose curves change less from one to the next.
-const MIN_SECONDS = 2, MAX_SECONDS = 15, chooseSeconds = (row) => clamp((row.seconds ?? 0) / 50, MIN_SECONDS, MAX_SECONDS);
+// Seconds between two requests while a run trains: more for a longer run, whose curves change less from one to the next. The
+// minimum is below the time between two events, so that an event of a young run is one request and one drawing.
+const MIN_SECONDS = 1.5, MAX_SECONDS = 15, chooseSeconds = (row) => clamp((row.seconds ?? 0) / 50, MIN_SECONDS, MAX_SECONDS);
 // Each part creates { element, update(run, row) } when it is first opened, and perhaps getQuery(): what it needs besides the run.
 const PARTS = {
   curves: ["Curves", createCurves], samples: ["Samples", createSamples], settings: ["Settings", createSettings],
@@ -43,7 +44,7 @@ export async function show(element, parameters, studio) {
         const other = await showRun(element, next, studio);
         if (own === number) shown = other;
       } catch (error) {
-        element.replaceChildren(make("h1", {}, "Run"), studio.makeError(error.problem ? error : { problem: String(error.message ?? error) }));
+        element.replaceChildren(make("h1", {}, "Run"), studio.makeError(error));
       }
     },
     close: () => shown.close?.(),

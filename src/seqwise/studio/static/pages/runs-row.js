@@ -27,8 +27,9 @@ function makeState({ state, progress, problem, trials, ended }) {
 function makeMetric({ metric, value, higher_is_better: isHigher, trials }) {
   if (!metric || !isNumber(value)) return [make("span", { class: "runs-more" }, DASH)];
   const direction = make("span", { title: isHigher ? "higher is better" : "lower is better" }, isHigher ? "↑" : "↓", make("span", { class: "unseen" }, isHigher ? " higher is better" : " lower is better"));
-  return [make("span", { class: "runs-main", title: String(value) }, formatMetric(metric, value)),
-    make("span", { class: "runs-more" }, nameMetric(metric) + " ", direction, trials?.best ? ` (${trials.best})` : "")];
+  const best = trials?.best, split = trials?.is_test ? "test" : "validation";
+  return [make("span", { class: "runs-main", title: `${value}, ${split}` }, formatMetric(metric, value)), make("span", { class: "runs-more" }, nameMetric(metric) + " ", direction, best ? ` (${best})` : ""),
+    best && make("span", { class: "runs-more", title: `the mean of the ${split} results of ${best}, the best family` }, trials.seeds === 1 ? "one seed" : `mean of ${trials.seeds} seeds`)];
 }
 
 const shortenPath = (path) => path.replace(/\/+$/, "").split("/").at(-1);
@@ -39,7 +40,7 @@ const CELLS = {
   model: (row) => [row.model, () => two(row.model || DASH, null, row.model)],
   data: (row) => [row.data, () => two(shortenPath(row.data) || DASH, null, row.data)],
   state: (row) => [[row.state, row.state === "running" && Math.floor(1000 * row.progress), row.problem, row.ended, row.trials], () => makeState(row)],
-  metric: (row) => [[row.metric, row.value, row.trials?.best], () => makeMetric(row)],
+  metric: (row) => [[row.metric, row.value, row.trials], () => makeMetric(row)],
   step: (row) => [[row.step, row.tokens], () => isNumber(row.step) ? two(formatWhole(row.step), isNumber(row.tokens) ? formatCount(row.tokens) + " tokens" : null) : [DASH]],
   seconds: (row) => [row.seconds, () => two(formatTime(row.seconds), null, formatDuration(row.seconds))],
   bytes: (row) => [row.bytes, () => two(formatBytes(row.bytes))],

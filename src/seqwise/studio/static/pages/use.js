@@ -31,7 +31,7 @@ export async function show(element, parameters, studio) {
     studio, session, run: id, parameters, pins: createPins(),
     // Saves the state of the page in its address.
     keep: (values) => studio.keep("use", { id, ...Object.fromEntries(Object.entries(values).filter(([, value]) => String(value ?? "").length <= MAX_KEPT_TEXT)) }),
-    showProblem: (error) => problem.replaceChildren(...error ? [studio.makeError(error.problem ? error : { problem: String(error.message ?? error) })] : []),
+    showProblem: (error) => problem.replaceChildren(...error ? [studio.makeError(error)] : []),
   };
   status.textContent = "Loading the model …";
   session.call("describe_model", { run: id }).then(async (about) => {

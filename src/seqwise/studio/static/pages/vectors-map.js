@@ -56,7 +56,7 @@ export function makeMap(ask, onWord, studio) {
       const answer = await ask("map_vectors", { count: Math.max(10, words), around, method: isTooLarge ? "pca" : method }, { onEvent, signal: own.signal });
       if (own === controller) draw(answer);
     } catch (error) {
-      if (own === controller && error.name !== "AbortError") place.replaceChildren(studio.makeError(error.problem ? error : { problem: String(error.message) }));
+      if (own === controller && error.name !== "AbortError") place.replaceChildren(studio.makeError(error));
     }
     if (own === controller) busy.hidden = true;
   }

@@ -46,7 +46,7 @@ function makeForm({ title, inputs, button, ask, draw, onSubmit = null, extra = n
       const answer = await ask(words);
       if (own === number) place.replaceChildren(...answer.unknown ? [makeUnknown(answer.unknown, replaceWord)] : draw(answer));
     } catch (error) {
-      if (own === number && error.name !== "AbortError") place.replaceChildren(studio.makeError(error.problem ? error : { problem: String(error.message) }));
+      if (own === number && error.name !== "AbortError") place.replaceChildren(studio.makeError(error));
     }
     if (own === number) place.removeAttribute("aria-busy");
   }

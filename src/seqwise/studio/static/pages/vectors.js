@@ -87,7 +87,7 @@ export async function show(element, parameters, studio) {
     } catch (error) {
       if (own !== number) return;
       const isCancelled = error.name === "AbortError";
-      problem.replaceChildren(isCancelled ? make("p", { class: "hint" }, "Reading was cancelled.") : studio.makeError(error.problem ? error : { problem: String(error.message) }));
+      problem.replaceChildren(isCancelled ? make("p", { class: "hint" }, "Reading was cancelled.") : studio.makeError(error));
     }
   }
   function change(next) {
