@@ -31,7 +31,7 @@ from seqwise.task_registry import list_task_names
 from seqwise.tasks.guess import BUILTIN_DATA_TASKS
 
 # Options of a command that are no fields: the page has its own, or they are for a terminal.
-OWN_OPTIONS = ("data", "out", "resume", "config", "plot", "json", "engine", "settings")
+OWN_OPTIONS = ("data", "out", "resume", "config", "recipe", "plot", "json", "engine", "settings")
 MAX_VALUE = 1_000  # characters of a value
 MAX_NUMBER = 1_000  # of seeds, processes and other options that are not settings
 BUILTIN_DATA = {
