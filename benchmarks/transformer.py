@@ -151,7 +151,9 @@ def apply_words(model: LanguageModel, words: set[str]) -> LanguageModel:
     """Changes the model as the words of its variant say, and returns it."""
     output, backbone = cast(Any, model.head.output), cast(Any, model.backbone)
     if "eager" in words:
-        output.loss = lambda vectors, targets: F.cross_entropy(output.logits(vectors), targets, reduction="none")
+        output.loss = lambda vectors, targets: F.cross_entropy(
+            output.logits(vectors).flatten(0, -2), targets.flatten(), reduction="none"
+        ).view_as(targets)
     if "compiled" in words:
         compile_layers(model, next(model.parameters()).device)
     if "backbone" in words:
