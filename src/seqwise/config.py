@@ -251,9 +251,9 @@ class TagSettings(Section):
     characters: int | None = Field(None, ge=0, le=MAX_WIDTH)
     """Width of the features computed from a word's characters; 0 leaves them out."""
     features: int = Field(0, ge=0, le=MAX_WIDTH)
-    """Width of a vector of a word's n-grams, shape and writing elsewhere in its document; 0 leaves it out."""
-    word_dropout: float = Field(0.0, ge=0, le=1000)
-    """Training replaces words that occur n times by <unk> with probability a / (a + n); 0: with 0.5 if n is 1."""
+    """Width of a vector of a word's n-grams, shape and casing elsewhere in its document; 0 leaves it out."""
+    word_dropout_alpha: float = Field(0.0, ge=0, le=1000)
+    """Training replaces words that occur n times by <unk> with probability alpha / (alpha + n); 0: 0.5 if n is 1."""
     scheme: Literal["auto", "bio", "iob1", "bioes", "plain"] = "auto"
     """How tags mark spans: bio, iob1 or bioes; plain: they do not; auto: detected from the data."""
 

@@ -17,7 +17,7 @@ from seqwise.tasks.tag.features import (
     LOWER_CASE,
     FeatureVectors,
     collect_features,
-    find_writings,
+    find_casings,
     get_shape,
     list_features,
 )
@@ -58,27 +58,27 @@ def test_features_of_a_word_are_its_ngrams_and_its_shape():
     assert "<kin" not in features, "the repetition of a word does not count"
 
 
-def test_a_word_knows_how_its_document_writes_it_elsewhere():
+def test_the_casing_of_a_word_elsewhere_in_its_document_is_a_feature():
     def sentence(text: str, document: int) -> Sentence:
         words = tuple(text.split())
         return Sentence(words, ("O",) * len(words), "file", document=document)
 
     texts = [("Ann met ANN in Rio", 0), ("RIO WINS", 0), ("ann Wins", 0), ("The Rio", 1), ("Rio Rio", -1), ("a A", -1)]
-    writings = find_writings([sentence(*each) for each in texts])
+    casings = find_casings([sentence(*each) for each in texts])
     both = LOWER_CASE + CAPITALS  # "Ann" at the beginning of a sentence is not counted, nor is a word itself
-    assert writings[0].tolist() == [both, 0, LOWER_CASE, 0, 0]
-    assert writings[1].tolist() == [IN_CAPITALS + CAPITALIZED] * 2, "headlines are read by the text below them"
-    assert writings[2].tolist() == [CAPITALS, 0]
-    assert writings[3].tolist() == [0, 0], "another document"
-    assert writings[4].tolist() == [CAPITALIZED, 0], "without documents, a sentence is one"
-    assert writings[5].tolist() == [CAPITALIZED, LOWER_CASE]
+    assert casings[0].tolist() == [both, 0, LOWER_CASE, 0, 0]
+    assert casings[1].tolist() == [IN_CAPITALS + CAPITALIZED] * 2, "headlines are read by the text below them"
+    assert casings[2].tolist() == [CAPITALS, 0]
+    assert casings[3].tolist() == [0, 0], "another document"
+    assert casings[4].tolist() == [CAPITALIZED, 0], "without documents, a sentence is one"
+    assert casings[5].tolist() == [CAPITALIZED, LOWER_CASE]
 
 
 def test_the_vector_of_features_is_their_sum():
     module = FeatureVectors(3, 2).eval()
     with torch.no_grad():
         module.vectors.weight.copy_(torch.tensor([[9.0, 9], [1, 0], [0, 2], [4, 4]]))
-        module.writings.weight.copy_(torch.arange(16.0)[:, None].expand(-1, 2))
+        module.casings.weight.copy_(torch.arange(16.0)[:, None].expand(-1, 2))
     features = torch.tensor([[1, 2, 0, 0], [3, 0, 0, 0], [0, 0, 0, 0]])
     vectors = module(features, torch.tensor([[0, 1, 2, 0]]), torch.tensor([[0, 0, 0, 5]]))
     expected = [[2**-0.5, 2**0.5], [4, 4], [0, 0], [5 + 2**-0.5, 5 + 2**0.5]]
@@ -87,7 +87,7 @@ def test_the_vector_of_features_is_their_sum():
 
 def test_a_tagger_with_features_is_saved_and_predicts_the_same(data: str, tmp_path: Path):
     settings = {"task": "tag", "model": "lstm", "budget": "2-epochs", "device": "cpu", "network": {"width": 8},
-                "tag": {"features": 5, "word_dropout": 0.5}}  # fmt: skip
+                "tag": {"features": 5, "word_dropout_alpha": 0.5}}  # fmt: skip
     run = seqwise.train(data, settings=settings, out=tmp_path / "run")
     assert run.model.features is not None
     text = "Ann lives in Oslo"

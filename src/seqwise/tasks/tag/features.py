@@ -1,4 +1,4 @@
-"""Features of words beyond their vectors and characters: n-grams, shape, and how the document writes a word elsewhere.
+"""Features of words beyond their vectors and characters: n-grams, shape, and casing elsewhere in the document.
 
 Linear taggers owe much to such features (Klein et al. 2003, "Named entity recognition with character-level models";
 Chieu & Ng 2003, "Named entity recognition with a maximum entropy approach"). Each has a vector; a word has their sum.
@@ -22,9 +22,9 @@ NGRAM_LENGTHS = range(2, 6)  # in characters, with the marks < and > of a word's
 MIN_TYPES = 3  # distinct training words that have a feature; of fewer, it would be another name of the word
 PADDING = 0  # id; those of features start at 1
 DROPOUT = 0.2  # share of a word's features that training leaves out
-# How a word is written elsewhere in its document, as bits, and whether its sentence has capitals only
+# Casings of a word elsewhere in its document, as bits, and whether its sentence has capitals only
 LOWER_CASE, CAPITALIZED, CAPITALS, IN_CAPITALS = 1, 2, 4, 8
-NUM_WRITINGS = 16
+NUM_CASINGS = 16
 
 
 def list_features(word: str) -> list[str]:
@@ -54,42 +54,42 @@ def collect_features(words: Iterable[str]) -> list[str]:
     return [feature for feature, count in counts.most_common() if count >= MIN_TYPES]
 
 
-def find_writings(sentences: Sequence[Sentence]) -> list[np.ndarray]:
-    """Returns for each word of each sentence how its document writes the word elsewhere: a sum of the constants above.
+def find_casings(sentences: Sequence[Sentence]) -> list[np.ndarray]:
+    """Returns for each word of each sentence its casings elsewhere in the document: a sum of constants.
 
     A capital letter at the beginning of a sentence, or in one of capitals only, says nothing and is not counted.
     A sentence without a document is a document of its own.
     """
     documents: dict[tuple[str, int], Counter[tuple[str, int]]] = {}
-    counters, writings, capitals = [], [], []
+    counters, casings, capitals = [], [], []
     for number, sentence in enumerate(sentences):
         in_capitals = all(word == word.upper() for word in sentence.words)
-        own = [_get_writing(word, index == 0, in_capitals) for index, word in enumerate(sentence.words)]
+        own = [_get_casing(word, index == 0, in_capitals) for index, word in enumerate(sentence.words)]
         key = ("", number) if sentence.document < 0 else (sentence.file, sentence.document)
         counter = documents.setdefault(key, Counter())
         counter.update(zip(map(str.lower, sentence.words), own))
         counters.append(counter)
-        writings.append(own)
+        casings.append(own)
         capitals.append(in_capitals)
     return [
         np.array(
             [
-                IN_CAPITALS * in_capitals + _sum_others(counter, word.lower(), own_writing)
-                for word, own_writing in zip(sentence.words, own)
+                IN_CAPITALS * in_capitals + _sum_others(counter, word.lower(), own_casing)
+                for word, own_casing in zip(sentence.words, own)
             ],
             dtype=np.int64,
         )
-        for sentence, counter, own, in_capitals in zip(sentences, counters, writings, capitals)
+        for sentence, counter, own, in_capitals in zip(sentences, counters, casings, capitals)
     ]
 
 
 def _sum_others(counter: Counter[tuple[str, int]], word: str, own: int) -> int:
-    """Returns the sum of the writings that occur in a document, apart from one occurrence of the writing `own`."""
+    """Returns the sum of the casings that occur in a document, apart from one occurrence of the casing `own`."""
     return sum(kind for kind in (LOWER_CASE, CAPITALIZED, CAPITALS) if counter[word, kind] > (kind == own))
 
 
-def _get_writing(word: str, is_first: bool, in_capitals: bool) -> int:
-    """Returns how one occurrence is written; 0 if that says nothing."""
+def _get_casing(word: str, is_first: bool, in_capitals: bool) -> int:
+    """Returns the casing of one occurrence; 0 if it says nothing."""
     if word == word.lower():
         return LOWER_CASE if word != word.upper() else 0  # a number or a mark is neither
     if word == word.upper() and len(word) > 1:
@@ -98,18 +98,18 @@ def _get_writing(word: str, is_first: bool, in_capitals: bool) -> int:
 
 
 class FeatureVectors(nn.Module):
-    """The features of a word as one vector: Σ vectors / √(their number), plus the vector of how it is written."""
+    """The features of a word as one vector: Σ vectors / √(their number), plus the vector of its casings."""
 
     def __init__(self, num_features: int, width: int):
         super().__init__()
         self.width = width
         self.vectors = Embedding(num_features + 1, width)
-        self.writings = Embedding(NUM_WRITINGS, width)
+        self.casings = Embedding(NUM_CASINGS, width)
 
-    def forward(self, features: Tensor, rows: Tensor, writings: Tensor) -> Tensor:
-        """Returns (B, T, width) for the features (W, F) of distinct words, padded with 0, and rows, writings (B, T)."""
+    def forward(self, features: Tensor, rows: Tensor, casings: Tensor) -> Tensor:
+        """Returns (B, T, width) for the features (W, F) of distinct words, padded with 0, and rows, casings (B, T)."""
         weights = (features != PADDING).to(self.vectors.weight.dtype)
         scale = weights.sum(dim=1, keepdim=True).clamp(min=1).rsqrt()
         weights = F.dropout(weights, DROPOUT, self.training)
         sums = (self.vectors(features) * weights[..., None]).sum(dim=1) * scale
-        return F.embedding(rows, sums) + self.writings(writings)
+        return F.embedding(rows, sums) + self.casings(casings)

@@ -38,7 +38,7 @@ from seqwise.tasks.defaults import (
     set_batch_size,
     set_transformer_defaults,
 )
-from seqwise.tasks.tag.features import FeatureVectors, find_writings, list_features
+from seqwise.tasks.tag.features import FeatureVectors, find_casings, list_features
 from seqwise.tasks.tag.spans import (
     Sentence,
     compute_allowed_transitions,
@@ -66,7 +66,7 @@ class TagBatch(Batch):
     lengths: Tensor  # (B,) int64
     characters: Tensor  # (W, L) int64, padded with 0
     features: Tensor  # (W, F) int64, padded with 0
-    writings: Tensor  # (B, T) int64: how the document writes the word elsewhere; see tasks/tag/features.py
+    casings: Tensor  # (B, T) int64: of the word elsewhere in its document; see tasks/tag/features.py
 
     @property
     def length(self) -> int:
@@ -163,7 +163,7 @@ class EncodedSentences:
         self.characters = pad_sequences([np.array(vocabulary.get_character_ids(word)) for word in rows], PADDING)
         self.num_characters = (self.characters != PADDING).sum(axis=1)
         self.features = pad_sequences([np.array(vocabulary.get_feature_ids(word), dtype=np.int64) for word in rows])
-        self.writings = find_writings(sentences) if vocabulary.num_features else None
+        self.casings = find_casings(sentences) if vocabulary.num_features else None
         self.tag_ids = [np.array(vocabulary.get_tag_ids(sentence.tags), dtype=np.int64) for sentence in sentences]
         self.lengths = np.array([len(sentence.words) for sentence in sentences], dtype=np.int64)
 
@@ -179,10 +179,10 @@ class EncodedSentences:
             lengths=torch.from_numpy(self.lengths[indices]),
             characters=torch.from_numpy(self.characters[distinct_rows, :max_characters]),
             features=torch.from_numpy(self.features[distinct_rows]),
-            writings=torch.from_numpy(
+            casings=torch.from_numpy(
                 np.zeros_like(word_rows)
-                if self.writings is None
-                else pad_sequences([self.writings[index] for index in indices])
+                if self.casings is None
+                else pad_sequences([self.casings[index] for index in indices])
             ),
             positions=torch.from_numpy(np.asarray(indices, dtype=np.int64)),
         )
@@ -209,13 +209,13 @@ def build_alphabet(word_counts: Counter[str]) -> str:
     return "".join(sorted(character for character, count in counts.items() if count >= MIN_CHARACTER_COUNT))
 
 
-def compute_word_dropout(counts: Tensor, strength: float) -> Tensor:
+def compute_word_dropout(counts: Tensor, alpha: float) -> Tensor:
     """Returns the probability (V,) of replacing each word, by its `counts` in training, by the unknown word.
 
-    It is a / (a + count) with the strength a (Kiperwasser & Goldberg 2016, section 4.1), or, with a = 0,
-    SINGLETON_DROPOUT for words that occur once.
+    It is α / (α + count) (Kiperwasser & Goldberg 2016, section 4.1), or, with α = 0, SINGLETON_DROPOUT for words
+    that occur once.
     """
-    return strength / (strength + counts) if strength else SINGLETON_DROPOUT * (counts <= 1).float()
+    return alpha / (alpha + counts) if alpha else SINGLETON_DROPOUT * (counts <= 1).float()
 
 
 class TagModel(nn.Module):
@@ -240,7 +240,8 @@ class TagModel(nn.Module):
         self.head = (LinearChainCRF if tag.crf else IndependentTagHead)(encoder_width, len(vocabulary.tags))
         self.input_dropout, self.output_dropout = nn.Dropout(dropout), nn.Dropout(dropout)
         self.allowed_transitions = compute_allowed_transitions(vocabulary.tags) if vocabulary.has_spans else None
-        probabilities = torch.zeros(num_words) if counts is None else compute_word_dropout(counts, tag.word_dropout)
+        alpha = tag.word_dropout_alpha
+        probabilities = torch.zeros(num_words) if counts is None else compute_word_dropout(counts, alpha)
         self.register_buffer("word_dropout", probabilities, persistent=False)
 
     def forward(self, batch: TagBatch, state: ModelState = None) -> tuple[Loss, ModelState]:
@@ -256,7 +257,7 @@ class TagModel(nn.Module):
             word_features = F.embedding(batch.character_rows, self.characters(batch.characters))
             vectors = torch.cat([vectors, word_features], dim=-1)
         if self.features is not None:
-            features = self.features(batch.features, batch.character_rows, batch.writings)
+            features = self.features(batch.features, batch.character_rows, batch.casings)
             vectors = torch.cat([vectors, features], dim=-1)
         return self.output_dropout(self.encoder(self.input_dropout(vectors), lengths=batch.lengths).vectors)
 
