@@ -11,6 +11,7 @@ from PIL import Image
 from pydantic import ValidationError
 from small_runs import train_small_run
 
+import seqwise
 from seqwise.errors import SeqwiseError, UsageError
 from seqwise.studio.functions.predictions import FUNCTIONS
 from seqwise.studio.work.continuations import PieceStream, continue_text
@@ -214,6 +215,15 @@ def test_tags_are_those_of_predict_and_their_probabilities_sum_to_one(context, r
     for word, expected in zip(result["words"], values["tokens"], strict=True):
         assert SENTENCE[word["start"] : word["stop"]] == expected
         assert sum(each["probability"] for each in word["alternatives"]) == pytest.approx(1, abs=1e-4)
+
+
+def test_a_tagger_of_documents_says_that_it_reads_the_text_alone(context, tmp_path):
+    (tmp_path / "names.conll").write_text("Ann B-PER\nsleeps O\n\nRome B-LOC\nwaits O\n\n" * 20)
+    settings = {"task": "tag", "model": "lstm", "budget": "20-tokens", "device": "cpu", "network": {"width": 8},
+                "tag": {"features": 4}}  # fmt: skip
+    seqwise.train(str(tmp_path / "names.conll"), settings=settings, out=tmp_path / "run")
+    (warning,) = tag(context, str(tmp_path / "run"), "Ann waits")["warnings"]
+    assert "this text is taken as a whole one" in warning
 
 
 def test_a_long_text_is_tagged_in_parts(context, runs_folder):

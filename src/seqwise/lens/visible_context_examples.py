@@ -20,7 +20,9 @@ from seqwise.lens.visible_context import MIN_TARGETS, VisibleContext, split_batc
 from seqwise.tasks.classify.model import collate
 from seqwise.tasks.forecast.selection import read_windows, select_steps
 from seqwise.tasks.inspection import choose_evenly, get_device
+from seqwise.tasks.tag.features import find_casings
 from seqwise.tasks.tag.model import EncodedSentences, TagModel, TagVocabulary
+from seqwise.tasks.tag.reader import split_long_sentences
 from seqwise.tasks.tag.spans import OUTSIDE, Sentence
 from seqwise.training.api import TrainedModel
 
@@ -68,10 +70,14 @@ def open_classify_context(
 def open_tag_context(
     model: TrainedModel, data: str | None, num_targets: int, max_context: int | None
 ) -> VisibleContext:
-    """Returns words of which the tag is predicted, with n words on each side; the baseline sees the word alone."""
-    sentences, key = read_examples(model, data)
+    """Returns words of which the tag is predicted, with n words on each side; the baseline sees the word alone.
+
+    With `tag.features`, the casing of a word elsewhere in its document belongs to the word: it is always visible.
+    """
+    examples, key = read_examples(model, data)
     limit = model.settings.data.max_length
-    sentences = [Sentence(each.words[:limit], each.tags[:limit]) for each in sentences]
+    sentences = [replace(each, words=each.words[:limit], tags=each.tags[:limit]) for each in examples]
+    casings = find_casings(sentences, split_long_sentences(examples, limit))
     words = [(number, position) for number, each in enumerate(sentences) for position in range(len(each.words))]
     chosen = [words[index] for index in choose_evenly(len(words), num_targets)]
     check_count(len(chosen), "words")
@@ -81,9 +87,14 @@ def open_tag_context(
     assert isinstance(network, TagModel)
 
     def score(n: int, advance: Advance) -> np.ndarray:
-        pieces = [sentences[number].words[max(0, position - n) : position + n + 1] for number, position in chosen]
+        visible = [(number, slice(max(0, position - n), position + n + 1)) for number, position in chosen]
+        pieces = [sentences[number].words[part] for number, part in visible]
         columns = np.array([min(position, n) for _, position in chosen])
-        encoded = EncodedSentences([Sentence(piece, (OUTSIDE,) * len(piece)) for piece in pieces], vocabulary)
+        encoded = EncodedSentences(
+            [Sentence(piece, (OUTSIDE,) * len(piece)) for piece in pieces],
+            vocabulary,
+            [casings[number][part] for number, part in visible],
+        )
         losses = []
         for part in split_batches(len(chosen), min(2 * n + 1, limit)):
             batch = encoded.collate(np.arange(part.start, part.stop)).to(get_device(network))

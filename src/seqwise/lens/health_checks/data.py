@@ -19,7 +19,9 @@ from seqwise.tasks.classify.task import encode, get_label_ids
 from seqwise.tasks.corpus_task import CHARACTER_NGRAM_LENGTH, NGRAM_LENGTH, CorpusTask, hash_ngrams
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.inspection import choose_evenly
+from seqwise.tasks.tag.features import find_casings
 from seqwise.tasks.tag.model import EncodedSentences, TagVocabulary
+from seqwise.tasks.tag.reader import split_long_sentences
 from seqwise.tasks.training_summary import hash_texts
 
 DUPLICATES, MANY_DUPLICATES = 0.05, 0.2  # share of the training split that repeats another part of it
@@ -191,7 +193,8 @@ def score_sentences(evidence: RunEvidence, split: str, examples: Sequence[Any]) 
     vocabulary, model = TagVocabulary.from_preprocessor(bundle.preprocessor), bundle.model
     limit = bundle.settings.data.max_length
     examples = [each for each in examples if len(each.words) <= limit]
-    encoded = EncodedSentences(examples, vocabulary)
+    documents = split_long_sentences(evidence.task.splits.parts[split], limit)  # type: ignore[attr-defined]
+    encoded = EncodedSentences(examples, vocabulary, find_casings(examples, documents))
     device, scored = model.embedding.weight.device, []
     for start in range(0, len(examples), 64):
         batch = encoded.collate(np.arange(start, min(start + 64, len(examples)))).to(device)

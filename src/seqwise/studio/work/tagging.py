@@ -35,6 +35,10 @@ def tag(context: Context, run: str, text: str) -> dict[str, Any]:
     )
     unknown = [word for word in words if vocabulary.get_word_id(word) == vocabulary.tokenizer.unknown]
     warnings = [] if trained.settings.tag.characters else warn_about_unknown(unknown)  # else it reads their characters
+    if trained.settings.tag.features:
+        warnings.append(
+            "The model reads how words are cased elsewhere in a document: this text is taken as a whole one."
+        )
     if len(segments) > 1:
         warnings.append(f"The model reads {limit:,} words at once: the text is tagged in {len(segments)} parts.")
     described = [

@@ -31,6 +31,7 @@ from seqwise.tasks.error_report import (
     SliceGroup,
     keep_most_confused,
 )
+from seqwise.tasks.tag.features import find_casings
 from seqwise.tasks.tag.model import EncodedSentences, TagVocabulary
 from seqwise.tasks.tag.reader import split_long_sentences
 from seqwise.tasks.tag.span_errors import KINDS, count_span_errors
@@ -67,7 +68,7 @@ def collect_errors(task: type[Tag], bundle: ModelBundle, data: str, request: Err
     chosen = [examples[index] for index in request.choose(len(examples), MAX_SENTENCES)]
     vocabulary = TagVocabulary.from_preprocessor(bundle.preprocessor)
     check_tags(vocabulary, chosen, data)
-    sentences = tag_sentences(bundle, vocabulary, chosen, request)
+    sentences = tag_sentences(bundle, vocabulary, chosen, examples, request)
     build = build_span_items if vocabulary.has_spans else build_word_items
     items, groups = build(sentences, vocabulary, bundle.training)
     words = list(chain.from_iterable(zip(s.words, s.true, s.predicted, s.probabilities) for s in sentences))
@@ -104,12 +105,20 @@ def check_tags(vocabulary: TagVocabulary, sentences: Sequence[Sentence], data: s
 
 @torch.no_grad()
 def tag_sentences(
-    bundle: ModelBundle, vocabulary: TagVocabulary, sentences: Sequence[Sentence], request: ErrorRequest
+    bundle: ModelBundle,
+    vocabulary: TagVocabulary,
+    sentences: Sequence[Sentence],
+    documents: Sequence[Sentence],
+    request: ErrorRequest,
 ) -> list[TaggedSentence]:
-    """Returns each sentence with the model's tags; long ones are read in pieces, as in an evaluation."""
+    """Returns each sentence with the model's tags; long ones are read in pieces, as in an evaluation.
+
+    `documents` are all sentences of their split.
+    """
     model, max_length = bundle.model.eval(), bundle.settings.data.max_length
     pieces = split_long_sentences(sentences, max_length)
-    encoded, device, num_done = EncodedSentences(pieces, vocabulary), model.embedding.weight.device, 0
+    encoded = EncodedSentences(pieces, vocabulary, find_casings(pieces, split_long_sentences(documents, max_length)))
+    device, num_done = model.embedding.weight.device, 0
     is_equivalent = build_tag_equivalence(vocabulary).to(device)
     results: list[tuple[list[str], np.ndarray, float]] = [([], np.zeros(0), 0.0)] * len(pieces)
     for indices in iterate_by_length(encoded.lengths, EVALUATION_BATCH_SIZE, MAX_EVALUATION_TOKENS):

@@ -54,33 +54,36 @@ def collect_features(words: Iterable[str]) -> list[str]:
     return [feature for feature, count in counts.most_common() if count >= MIN_TYPES]
 
 
-def find_casings(sentences: Sequence[Sentence]) -> list[np.ndarray]:
+def find_casings(sentences: Sequence[Sentence], documents: Sequence[Sentence] | None = None) -> list[np.ndarray]:
     """Returns for each word of each sentence its casings elsewhere in the document: a sum of constants.
 
-    A capital letter at the beginning of a sentence, or in one of capitals only, says nothing and is not counted.
-    A sentence without a document is a document of its own.
+    `documents` are all sentences of the documents, with these among them, where `sentences` are only some. A capital
+    letter at the beginning of a sentence, or in one of capitals only, says nothing and is not counted. A sentence
+    without a document is a document of its own.
     """
-    documents: dict[tuple[str, int], Counter[tuple[str, int]]] = {}
-    counters, casings, capitals = [], [], []
-    for number, sentence in enumerate(sentences):
-        in_capitals = all(word == word.upper() for word in sentence.words)
-        own = [_get_casing(word, index == 0, in_capitals) for index, word in enumerate(sentence.words)]
-        key = ("", number) if sentence.document < 0 else (sentence.file, sentence.document)
-        counter = documents.setdefault(key, Counter())
-        counter.update(zip(map(str.lower, sentence.words), own))
-        counters.append(counter)
-        casings.append(own)
-        capitals.append(in_capitals)
-    return [
-        np.array(
-            [
-                IN_CAPITALS * in_capitals + _sum_others(counter, word.lower(), own_casing)
-                for word, own_casing in zip(sentence.words, own)
-            ],
-            dtype=np.int64,
-        )
-        for sentence, counter, own, in_capitals in zip(sentences, counters, casings, capitals)
-    ]
+    counters: dict[tuple[str, int], Counter[tuple[str, int]]]
+    counters = {(sentence.file, sentence.document): Counter() for sentence in sentences if sentence.document >= 0}
+    for sentence in sentences if documents is None else documents:
+        if (sentence.file, sentence.document) in counters:
+            counters[sentence.file, sentence.document].update(_list_casings(sentence))
+    casings = []
+    for sentence in sentences:
+        own = _list_casings(sentence)
+        counter = counters.get((sentence.file, sentence.document)) or Counter(own)
+        in_capitals = IN_CAPITALS * is_in_capitals(sentence)
+        casings.append(np.array([in_capitals + _sum_others(counter, *each) for each in own], dtype=np.int64))
+    return casings
+
+
+def is_in_capitals(sentence: Sentence) -> bool:
+    """Whether a sentence has no lower-case letters, like a headline."""
+    return all(word == word.upper() for word in sentence.words)
+
+
+def _list_casings(sentence: Sentence) -> list[tuple[str, int]]:
+    """Returns each word of a sentence in lower case, with its casing."""
+    in_capitals = is_in_capitals(sentence)
+    return [(word.lower(), _get_casing(word, index == 0, in_capitals)) for index, word in enumerate(sentence.words)]
 
 
 def _sum_others(counter: Counter[tuple[str, int]], word: str, own: int) -> int:

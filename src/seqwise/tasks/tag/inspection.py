@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 from torch import Tensor
 
 from seqwise.heads.tag import compute_log_marginal
 from seqwise.tasks.inspection import USER_TEXT, Answer, InspectedInput, check_length, get_device
+from seqwise.tasks.tag.features import find_casings
 from seqwise.tasks.tag.model import EncodedSentences, TagBatch, TagModel, TagVocabulary
-from seqwise.tasks.tag.reader import find_token_offsets
+from seqwise.tasks.tag.reader import find_token_offsets, split_long_sentences
 from seqwise.tasks.tag.spans import OUTSIDE, Sentence
 from seqwise.tasks.task import ModelBundle
 
 
 def inspect_text(bundle: ModelBundle, text: str) -> InspectedInput:
-    """Returns a sentence; its tags are those that the model predicts."""
+    """Returns a sentence, which is a document of its own; its tags are those that the model predicts."""
     words = tuple(text[start:end] for start, end in find_token_offsets(text, bundle.preprocessor))
     check_length(len(words), bundle.settings.data.max_length, "words")
-    return inspect_sentence(bundle, Sentence(words, (OUTSIDE,) * len(words)), USER_TEXT, is_tagged=False)
+    sentence = Sentence(words, (OUTSIDE,) * len(words))
+    return inspect_sentence(bundle, sentence, find_casings([sentence])[0], USER_TEXT, is_tagged=False)
 
 
 def inspect_examples(
-    bundle: ModelBundle, sentences: Sequence[Sentence], descriptions: Sequence[str]
+    bundle: ModelBundle,
+    parts: Mapping[str, Sequence[Sentence]],
+    sentences: Sequence[Sentence],
+    descriptions: Sequence[str],
 ) -> list[InspectedInput]:
-    """Returns tagged sentences; of a long one the words that the model reads at once."""
-    limit = bundle.settings.data.max_length
-    pieces = [Sentence(sentence.words[:limit], sentence.tags[:limit]) for sentence in sentences]
-    return [inspect_sentence(bundle, piece, description, True) for piece, description in zip(pieces, descriptions)]
+    """Returns tagged sentences of the splits `parts`; of a long one the words that the model reads at once."""
+    limit, chosen = bundle.settings.data.max_length, set(sentences)
+    documents = chain.from_iterable(part for part in parts.values() if not chosen.isdisjoint(part))
+    pieces = [replace(sentence, words=sentence.words[:limit], tags=sentence.tags[:limit]) for sentence in sentences]
+    casings = find_casings(pieces, split_long_sentences(list(documents), limit))
+    return [inspect_sentence(bundle, *each, is_tagged=True) for each in zip(pieces, casings, descriptions)]
 
 
-def inspect_sentence(bundle: ModelBundle, sentence: Sentence, description: str, is_tagged: bool) -> InspectedInput:
+def inspect_sentence(
+    bundle: ModelBundle, sentence: Sentence, casings: np.ndarray, description: str, is_tagged: bool
+) -> InspectedInput:
     """Returns a sentence with an answer for each word, those in spans first; with `is_tagged` its tags are true."""
     model, vocabulary = bundle.model, TagVocabulary.from_preprocessor(bundle.preprocessor)
-    batch = EncodedSentences([sentence], vocabulary).collate(np.arange(1)).to(get_device(model))
+    batch = EncodedSentences([sentence], vocabulary, [casings]).collate(np.arange(1)).to(get_device(model))
     predicted = model.decode(batch)
     true = batch.tag_ids if is_tagged else predicted
     batch = replace(batch, tag_ids=true)

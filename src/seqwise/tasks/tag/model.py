@@ -151,9 +151,14 @@ class TagVocabulary:
 
 
 class EncodedSentences:
-    """Sentences as ids. Each distinct word is encoded once."""
+    """Sentences as ids. Each distinct word is encoded once.
 
-    def __init__(self, sentences: Sequence[Sentence], vocabulary: TagVocabulary):
+    `casings` are those of `find_casings`, where `sentences` are only parts of their documents.
+    """
+
+    def __init__(
+        self, sentences: Sequence[Sentence], vocabulary: TagVocabulary, casings: list[np.ndarray] | None = None
+    ):
         rows: dict[str, int] = {}  # distinct word → its row in `word_ids` and `characters`
         self.word_rows = [
             np.array([rows.setdefault(word, len(rows)) for word in sentence.words], dtype=np.int64)
@@ -163,7 +168,9 @@ class EncodedSentences:
         self.characters = pad_sequences([np.array(vocabulary.get_character_ids(word)) for word in rows], PADDING)
         self.num_characters = (self.characters != PADDING).sum(axis=1)
         self.features = pad_sequences([np.array(vocabulary.get_feature_ids(word), dtype=np.int64) for word in rows])
-        self.casings = find_casings(sentences) if vocabulary.num_features else None
+        self.casings = None
+        if vocabulary.num_features:
+            self.casings = find_casings(sentences) if casings is None else casings
         self.tag_ids = [np.array(vocabulary.get_tag_ids(sentence.tags), dtype=np.int64) for sentence in sentences]
         self.lengths = np.array([len(sentence.words) for sentence in sentences], dtype=np.int64)
 

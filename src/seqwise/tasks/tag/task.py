@@ -312,7 +312,7 @@ class Tag(ExampleTask):
     def inspect_examples(
         cls, bundle: ModelBundle, splits: Any, examples: Sequence[Any], descriptions: Sequence[str]
     ) -> list[InspectedInput]:
-        return inspect_examples(bundle, examples, descriptions)
+        return inspect_examples(bundle, splits.parts, examples, descriptions)
 
     @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
