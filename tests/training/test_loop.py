@@ -86,6 +86,11 @@ def get_weights(trainer: Trainer) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
 
 
+def get_averaged_weights(trainer: Trainer) -> torch.Tensor:
+    with trainer.use_averaged_weights():
+        return get_weights(trainer)
+
+
 def test_a_budget_in_epochs_is_spent_exactly():
     steps = run(make_trainer())
     assert len(steps) == 12
@@ -486,6 +491,25 @@ def test_averaging_starts_again_when_a_larger_budget_has_not_reached_its_share()
     assert not longer.average.is_running
     run(longer)
     assert longer.average.num_averaged == 13  # after updates 12 to 24
+
+
+@pytest.mark.parametrize("is_second_better", [False, True])
+def test_with_a_larger_budget_only_the_best_mean_of_the_last_weights_is_used(is_second_better: bool):
+    """Six updates with a validation each, and one of the mean; then six more."""
+    losses = iter([5.0] * 6 + [1.0] + [4.0] * 6 + [0.5 if is_second_better else 2.0])
+    settings = {"average_last": 3, "validate_every": 1, "validate": lambda: {"loss": next(losses)}}
+    short = make_trainer(budget="1-epochs", **settings)
+    run(short)
+    assert (short.state.best_loss, short.state.num_averaged, short.state.best_step) == (1.0, 3, 6)
+    assert not torch.equal(get_averaged_weights(short), get_weights(short)), "the mean is best"
+    longer = make_trainer(budget="2-epochs", **settings)
+    longer.restore(short.snapshot())
+    steps = run(longer)
+    assert steps[-1].best == is_second_better
+    again = make_trainer(budget="2-epochs", **settings)
+    again.restore(longer.snapshot())
+    for trainer in (longer, again):
+        assert torch.equal(get_averaged_weights(trainer), get_weights(trainer)) == (not is_second_better)
 
 
 def test_averaged_sgd_that_never_stalls_is_not_averaged():

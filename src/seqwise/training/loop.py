@@ -225,7 +225,10 @@ class Trainer:
 
     def use_averaged_weights(self) -> AbstractContextManager[None]:
         """Returns a context in which the model has its averaged weights, if any, for evaluating and saving."""
-        if self.last_weights is not None and self.state.ended and self.state.num_averaged:
+        state = self.state
+        # The best mean of an earlier, smaller budget is not the present one.
+        is_mean_best = state.num_averaged > 0 and state.best_step == state.step
+        if self.last_weights is not None and state.ended and is_mean_best:
             return self.last_weights.apply()
         return self.average.apply() if self.average else nullcontext()
 
@@ -273,7 +276,7 @@ class Trainer:
         state = self.state
         is_best = math.isfinite(objective) and (state.best_loss is None or objective < state.best_loss)
         if is_best:
-            state.best_loss, state.num_averaged = objective, num_averaged
+            state.best_loss, state.num_averaged, state.best_step = objective, num_averaged, state.step
         return is_best
 
     def _is_validation_due(self) -> bool:

@@ -77,6 +77,7 @@ class TrainerState:
     saving: float = 0.0  # seconds spent on saving weights and checkpoints
     budget: str = ""  # as text
     num_averaged: int = 0  # validations whose weights the best weights are the mean of; 0: those of one validation
+    best_step: int = 0  # step after which the best weights were validated
 
 
 # Type of a field of `TrainerState` → whether a saved value has it

@@ -165,9 +165,10 @@ def score_labels(evidence: RunEvidence, split: str) -> list[ScoredLabel]:
     assert isinstance(evidence.task, ExampleTask)
     examples = evidence.task.splits.parts[split]
     chosen = [examples[index] for index in choose_evenly(len(examples), MAX_EXAMPLES)]
-    score = score_texts if evidence.trained.settings.task == "classify" else score_sentences
     with evaluation_mode(evidence.trained.model), torch.no_grad():
-        return score(evidence, split, chosen)
+        if evidence.trained.settings.task == "classify":
+            return score_texts(evidence, split, chosen)
+        return score_sentences(evidence, split, chosen, examples)
 
 
 def score_texts(evidence: RunEvidence, split: str, examples: Sequence[Any]) -> list[ScoredLabel]:
@@ -187,14 +188,19 @@ def score_texts(evidence: RunEvidence, split: str, examples: Sequence[Any]) -> l
     return [scored[index] for index in sorted(scored)]
 
 
-def score_sentences(evidence: RunEvidence, split: str, examples: Sequence[Any]) -> list[ScoredLabel]:
-    """Scores the tags of whole sentences: the probability of the sequence given, and of the predicted one."""
+def score_sentences(
+    evidence: RunEvidence, split: str, examples: Sequence[Any], documents: Sequence[Any]
+) -> list[ScoredLabel]:
+    """Scores the tags of whole sentences: the probability of the sequence given, and of the predicted one.
+
+    `documents` are all sentences of the split.
+    """
     bundle = evidence.trained.bundle
     vocabulary, model = TagVocabulary.from_preprocessor(bundle.preprocessor), bundle.model
     limit = bundle.settings.data.max_length
     examples = [each for each in examples if len(each.words) <= limit]
-    documents = split_long_sentences(evidence.task.splits.parts[split], limit)  # type: ignore[attr-defined]
-    encoded = EncodedSentences(examples, vocabulary, find_casings(examples, documents))
+    casings = find_casings(examples, split_long_sentences(documents, limit))
+    encoded = EncodedSentences(examples, vocabulary, casings)
     device, scored = model.embedding.weight.device, []
     for start in range(0, len(examples), 64):
         batch = encoded.collate(np.arange(start, min(start + 64, len(examples)))).to(device)
