@@ -201,6 +201,19 @@ def test_state_dropout_masks_the_state_in_the_recurrent_product_only() -> None:
     assert layer.draw_state_mask(x) is None
 
 
+def test_each_direction_draws_one_mask_of_its_state() -> None:
+    layers = [Recurrent(cells.LSTMCell(4, 3), state_dropout=0.5).double() for _ in range(2)]
+    layer, x = Bidirectional(*layers), random_input()
+    torch.manual_seed(1)
+    outputs, _ = layer(x)
+    random_state = torch.get_rng_state()
+    torch.manual_seed(1)
+    first, _ = layer.forward_layer(x)
+    second, _ = layer.backward_layer(x.flip(1))
+    torch.testing.assert_close(outputs, torch.cat([first, second.flip(1)], dim=-1), rtol=0, atol=0)
+    assert torch.equal(torch.get_rng_state(), random_state)
+
+
 def test_state_dropout_is_refused_for_cells_that_blend_their_state() -> None:
     with pytest.raises(UsageError, match="LSTM; received gru"):
         Recurrent(cells.GRUCell(4, 3), state_dropout=0.5)

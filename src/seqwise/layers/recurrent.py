@@ -93,11 +93,13 @@ class Recurrent(nn.Module):
         """Returns the recurrent matrix for one scan; in training with weight dropout, one mask for all steps."""
         return drop_weights(self.cell.weight_hidden, self.weight_dropout, self.training)
 
+    @property
+    def drops_state(self) -> bool:
+        return self.training and self.state_dropout > 0
+
     def draw_state_mask(self, x: Tensor) -> Tensor | None:
         """Returns the factors (B, U) of the state in all recurrent products of a scan; None without state dropout."""
-        if not self.training or self.state_dropout == 0:
-            return None
-        return draw_mask(x, (x.shape[0], self.units), self.state_dropout)
+        return draw_mask(x, (x.shape[0], self.units), self.state_dropout) if self.drops_state else None
 
     def record_activations(
         self,
@@ -176,10 +178,10 @@ class Bidirectional(nn.Module):
         forward_shape, backward_shape = ((get_cell_spec(cell), cell.inputs, cell.units) for cell in cells)
         if forward_shape == backward_shape and not any(map(is_recorded_live, cells)):
             is_valid = build_step_mask(x, cells[0].inputs, lengths)
-            masks = [layer.draw_state_mask(x) for layer in layers]
-            backend = choose_backend(cells[0], x, lengths, 2, masks[0] is not None)
+            backend = choose_backend(cells[0], x, lengths, 2, self.forward_layer.drops_state)
             states = [forward_state, backward_state]
             if backend in FUSED:
+                masks = [layer.draw_state_mask(x) for layer in layers]
                 result = _scan_directions(backend, layers, x, states, lengths, is_valid, masks)
                 if result is not None:
                     return result.outputs, (result.final_states[0], result.final_states[1])
