@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from seqwise.errors import UsageError
 from seqwise.kernels import loss as kernel
+from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, MixtureSoftmax, SampledSoftmax
 
@@ -224,6 +225,17 @@ def test_the_mixture_equals_a_hand_computed_result():
     # h = 0.5 and 0; exp(logits) = (4, 1) and (1, 1): p = 3/4 · 4/5 + 1/4 · 1/2
     loss = layer.loss(torch.ones(1, 1), torch.tensor([0]))
     assert loss.item() == pytest.approx(-math.log(0.6 + 0.125), abs=1e-6)
+
+
+def test_the_mixture_takes_vectors_without_time_unless_its_dropout_needs_sequences():
+    layer, vectors, targets = MixtureSoftmax(D, V, K), torch.randn(2, 5, D), torch.randint(V, (2, 5))
+    torch.testing.assert_close(layer.loss(vectors.view(10, D), targets.view(10)), layer.loss(vectors, targets).view(10))
+    layer.dropout = VariationalDropout(0.5)
+    assert layer.loss(vectors, targets).shape == (2, 5)
+    with pytest.raises(UsageError, match=rf"expects vectors \(batch, time, width\), received \(10, {K * D}\)"):
+        layer.loss(vectors.view(10, D), targets.view(10))
+    layer.eval()
+    torch.testing.assert_close(layer.loss(vectors.view(10, D), targets.view(10)), layer.loss(vectors, targets).view(10))
 
 
 def test_one_matrix_is_shared_and_the_description_names_the_components():

@@ -7,8 +7,8 @@ and again. Here they exist for some rows (a chunk) at a time. With p = softmax(W
 
 so the gradients are computed while the chunk exists, and the backward pass only multiplies them by the gradient of the
 loss. The products are the three that any implementation needs. Where the rows have different gradients, or the backward
-pass runs a second time, the scores are computed once more. A caller that knows of different gradients says so with
-`weighted`; the forward pass then computes losses only, which saves two products.
+pass runs a second time, the scores are computed once more. A caller that knows of different gradients sets
+`defer_gradients`: the forward pass then computes losses only, which saves two products.
 
 Precision: scores and their gradients p − y are rounded to the type of the products; softmax, losses and the sums over
 rows are in float32 (float64 for such weights). 16-bit gradients are rounded at the end; multiplying by the gradient of
@@ -66,14 +66,15 @@ class LossInputs(NamedTuple):
 
 
 def linear_cross_entropy(
-    vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, weighted: bool = False
+    vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, defer_gradients: bool = False
 ) -> Tensor:
     """Returns −log softmax(vectors Wᵀ + b)[target] in nats, (N,), for vectors (N, D), weight (V, D), bias (V,) and
     targets (N,).
 
     Equal to `cross_entropy(linear(vectors, weight, bias), targets, reduction="none")` to rounding. Under autocast the
     products are in its dtype, unless weights are float64; the softmax, the sums over rows and the losses stay in
-    float32, or float64. `weighted` says that the losses will have different gradients; it changes no result.
+    float32, or float64. `defer_gradients` computes them in the backward pass, for losses that are weighted
+    differently afterwards; it changes no result.
     """
     device, dtype = vectors.device.type, weight.dtype
     if _is_autocast_enabled(device) and dtype != torch.float64:
@@ -83,7 +84,7 @@ def linear_cross_entropy(
         if len(targets) * len(weight) < MIN_SCORES[backend]:
             return _compute_unfused(vectors, weight, bias, targets, dtype)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (vectors, weight, bias)):
-            return _LinearCrossEntropy.apply(vectors, weight, bias, targets, dtype, backend, weighted)
+            return _LinearCrossEntropy.apply(vectors, weight, bias, targets, dtype, backend, defer_gradients)
         return _compute(LossInputs(vectors, weight, bias, targets, dtype, backend, (False, False, False)))[0]
 
 
@@ -121,14 +122,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         dtype: torch.dtype,
         backend: str,
-        weighted: bool,
+        defer_gradients: bool,
     ) -> Tensor:
         ctx.save_for_backward(vectors, weight, bias, targets)
         ctx.settings = dtype, backend, ctx.needs_input_grad[:3]
         inputs = LossInputs(vectors, weight, bias, targets, *ctx.settings)
-        losses, ctx.gradients = _compute(inputs._replace(needs_grad=(False, False, False)) if weighted else inputs)
-        if weighted:
+        if defer_gradients:
+            losses, _ = _compute(inputs._replace(needs_grad=(False, False, False)))
             ctx.gradients = None  # computed in the backward pass, with the gradients of the losses
+        else:
+            losses, ctx.gradients = _compute(inputs)
         return losses
 
     @staticmethod

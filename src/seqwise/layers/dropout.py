@@ -27,6 +27,9 @@ class VariationalDropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
+        if x.dim() != 3:
+            problem = f"variational dropout expects vectors (batch, time, width), received {tuple(x.shape)}."
+            raise UsageError(problem, fix="Pass whole sequences, or call eval() first.")
         return x * draw_mask(x, (x.shape[0], 1, x.shape[2]), self.p)
 
     def extra_repr(self) -> str:

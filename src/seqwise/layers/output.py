@@ -167,7 +167,7 @@ class MixtureSoftmax(nn.Module):
     def loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
         rows = self.compute_contexts(vectors).flatten(0, -2)  # (N · K, E)
         row_targets = targets.flatten().repeat_interleave(self.softmaxes)
-        losses = linear_cross_entropy(rows, self.weight, self.bias, row_targets, weighted=True)
+        losses = linear_cross_entropy(rows, self.weight, self.bias, row_targets, defer_gradients=True)
         log_posteriors = self.log_priors(vectors) - losses.view(*targets.shape, self.softmaxes)
         return -log_posteriors.logsumexp(-1)
 
