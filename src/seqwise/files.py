@@ -43,7 +43,7 @@ def write_bytes(path: Path, content: bytes, *, fix: str = DEFAULT_FIX, concurren
 
 @contextmanager
 def replace_file(
-    path: Path, *, fix: str = DEFAULT_FIX, concurrent: bool = False, in_folder: bool = False
+    path: Path, *, fix: str = DEFAULT_FIX, concurrent: bool = False, in_temporary_folder: bool = False
 ) -> Iterator[Path]:
     """Yields a temporary path to write to; at the end of the block the file written there replaces `path`.
 
@@ -51,7 +51,7 @@ def replace_file(
     with `fix`.
     """
     with explain_write_errors(path, fix):
-        file = AtomicFile(path, concurrent, in_folder)
+        file = AtomicFile(path, concurrent, in_temporary_folder)
         try:
             yield file.temporary
             file.commit()
@@ -66,11 +66,11 @@ class AtomicFile:
     directly. With `concurrent`, several processes may write `path` at once, each under a temporary name of its own;
     otherwise the name is fixed, so that the next write removes what a killed process left behind.
 
-    With `in_folder`, that name is of a folder, and the temporary file is in it. This is for libraries that write to
-    a temporary file of their own beside it, whose name is random, as `save_file` of safetensors does.
+    With `in_temporary_folder`, that name is of a folder, and the temporary file is in it. This is for libraries that
+    write to a file of their own beside it, whose name is random, as `save_file` of safetensors does.
     """
 
-    def __init__(self, path: Path, concurrent: bool = False, in_folder: bool = False):
+    def __init__(self, path: Path, concurrent: bool = False, in_temporary_folder: bool = False):
         self.path = resolve_target(path)
         self.temporary = self.path
         self.folder: Path | None = None
@@ -79,9 +79,9 @@ class AtomicFile:
             self.temporary = self.path.with_name(f".{self.path.name}{unique}{PARTIAL_SUFFIX}")
             if self.temporary.is_dir() and not self.temporary.is_symlink():
                 shutil.rmtree(self.temporary)
-            elif in_folder or self.temporary.is_symlink() or not is_replaceable(self.temporary):
-                self.temporary.unlink(missing_ok=True)  # it is not ours: writing to it could change a file elsewhere
-            if in_folder:
+            else:
+                self.temporary.unlink(missing_ok=True)  # writing to a link could change a file elsewhere
+            if in_temporary_folder:
                 self.folder = self.temporary
                 self.folder.mkdir()
                 self.temporary = self.folder / self.path.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import threading
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from seqwise.errors import SaveError, UsageError
-from seqwise.vectors.formats import KINDS, load_vectors, resolve_output_kind, save_vectors, text
+from seqwise.vectors.formats import KINDS, binary, load_vectors, resolve_output_kind, save_vectors, text
 from seqwise.vectors.keyed import KeyedVectors, Subwords
 
 WORDS = ["the", "été", "北京", "</s>", "no\u00a0break", "12", "a.b"]
@@ -273,6 +274,19 @@ def test_links_and_pipes_are_written_through(name: str, keyed: KeyedVectors, tmp
     assert pipe.is_fifo()
     (tmp_path / f"copy{name}").write_bytes(received[0])
     assert is_same(load_vectors(tmp_path / f"copy{name}"), keyed)
+
+
+def test_the_temporary_file_of_safetensors_is_not_beside_the_vectors(keyed: KeyedVectors, tmp_path: Path, monkeypatch):
+    """safetensors writes to a file with a random name beside the one it was given, which an error may leave behind."""
+
+    def save_half(tensors, path, metadata):
+        (path.parent / ".tmpX1y2Z3").write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(binary, "save_file", save_half)
+    with pytest.raises(SaveError, match="the disk is full"):
+        keyed.save(tmp_path / "v.safetensors")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["v.txt", "v.vec", "v.bin"])

@@ -78,6 +78,10 @@ def remove_stale(folder: Path) -> None:
     """Removes temporary folders of this user whose server was killed: their locks name a process that has ended."""
     for path in folder.glob(f"{PREFIX}*"):
         with suppress(OSError):
-            is_own = path.stat(follow_symlinks=False).st_uid == os.getuid() and not path.is_symlink()
-            if is_own and read_owner(path) is not None and find_owner(path) is None:
+            if is_own(path) and not path.is_symlink() and read_owner(path) is not None and find_owner(path) is None:
                 remove(path, folder, ignore_errors=True)
+
+
+def is_own(path: Path) -> bool:
+    """Whether a path belongs to this user. On Windows, a temporary folder has one user only."""
+    return not hasattr(os, "getuid") or path.stat(follow_symlinks=False).st_uid == os.getuid()

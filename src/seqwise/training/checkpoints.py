@@ -177,7 +177,7 @@ def get_weights(model: nn.Module) -> dict[str, Tensor]:
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
     """Writes the weights file of a run, with a digest of its content."""
-    with replace_file(path, fix=get_resume_fix(path.parent), in_folder=True) as temporary:
+    with replace_file(path, fix=get_resume_fix(path.parent), in_temporary_folder=True) as temporary:
         save_file({name: tensor.detach().contiguous() for name, tensor in weights.items()}, temporary, PLACEHOLDER)
         insert_digest(temporary)
 

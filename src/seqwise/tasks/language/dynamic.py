@@ -43,6 +43,7 @@ SEGMENTS_PER_READ = 256  # segments that are copied to the device at once
 STATISTICS_BATCH = 100  # segments in a batch of the training split whose gradient is squared: Krause et al. 2018
 STATISTICS_TOKENS = 500  # tokens of such a batch for a model without a state
 MAX_STATISTICS_BATCHES = 5000  # all of WikiText-2 has 4,177; of a larger text evenly spaced streams begin
+STATISTICS_FIX = "Use --dynamic-method sgd, which needs no statistics of gradients."
 SEARCH_TOKENS = 30_000  # beginning of the validation split on which rate and decay are searched
 # Learning rates are multiplied by these in a search; those of the decay are for rms.
 RATE_FACTORS, DECAYS = (0.5, 1.0, 2.0), (0.001, 0.002, 0.005)
@@ -149,14 +150,19 @@ def measure_rms_gradients(
     batch_size = max(1, min(batch_size, (len(store) - 1) // segment))
     squares = [torch.zeros_like(parameter) for parameter in list_parameters(model)]
     segments = iterate_segments(model, store, settings, segment, batch_size)
-    sums = run_segments(
-        model,
-        islice(segments, MAX_STATISTICS_BATCHES),
-        lambda gradients: torch._foreach_addcmul_(squares, gradients, gradients),
-        lambda done: progress(done, len(store) - 1),
-    )
+    try:
+        sums = run_segments(
+            model,
+            islice(segments, MAX_STATISTICS_BATCHES),
+            lambda gradients: torch._foreach_addcmul_(squares, gradients, gradients),
+            lambda done: progress(done, len(store) - 1),
+        )
+    except NonFiniteError as error:  # its fix is about updates, and there was none
+        raise NonFiniteError("the loss of the training split is not finite.", fix=STATISTICS_FIX) from error
     torch._foreach_div_(squares, float(sums.num_segments))
     torch._foreach_sqrt_(squares)
+    if not all(bool(each.isfinite().all()) for each in squares):
+        raise NonFiniteError("gradients on the training split are not finite.", fix=STATISTICS_FIX)
     return squares
 
 

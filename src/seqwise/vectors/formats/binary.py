@@ -155,7 +155,7 @@ def write_safetensors(path: Path, vectors: KeyedVectors) -> None:
     if vectors.subwords is not None:
         tensors["subwords"] = vectors.subwords.matrix
         metadata |= {"min_n": str(vectors.subwords.min_n), "max_n": str(vectors.subwords.max_n)}
-    with replace_file(path, concurrent=True) as temporary:
+    with replace_file(path, concurrent=True, in_temporary_folder=True) as temporary:
         if temporary.exists() and not temporary.is_file():  # a pipe or a device, which save_file would replace
             temporary.write_bytes(insert_digest_into(save(tensors, metadata)))
         else:
