@@ -79,7 +79,7 @@ records: $(STAMP)
 	$(BIN)/python benchmarks/records.py $(ARGS)
 
 studio: $(STAMP)
-	$(BIN)/seqwise studio $(ARGS)
+	$(BIN)/seqwise studio $(ARGS) || [ $$? -eq 130 ]  # Ctrl-C ends it
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

@@ -310,7 +310,7 @@ def test_quick_reads_neither_data_nor_model(small_run, monkeypatch):
 
     monkeypatch.setattr("seqwise.lens.health_checks.evidence.open_task", fail)
     (values,) = health(trained, quick=True).data.values()
-    assert "leave out --quick" in values["skipped"]["duplicates"]
+    assert "which a quick check does not read" in values["skipped"]["duplicates"]
 
 
 def test_recorded_gates_and_updates_are_read(small_run, monkeypatch):

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from run_folders import make_rows, write_comparison, write_rows, write_run
 
+from seqwise.config import TASKS
 from seqwise.errors import UsageError
 from seqwise.locks import lock_folder
 from seqwise.studio.catalogue import Catalogue
+from seqwise.tasks import get_task
 
 
 def open_catalogue(*folders: Path) -> Catalogue:
@@ -32,6 +34,12 @@ def test_a_finished_run_has_the_metric_of_its_summary(tmp_path):
     assert (row["task"], row["model"], row["data"], row["seed"]) == ("language", "lstm", "b.txt", 0)
     assert (row["step"], row["tokens"], row["seconds"]) == (20, 2000, 1.0)
     assert row["bytes"] == sum(each.stat().st_size for each in (tmp_path / "runs" / "book").iterdir())
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_row_counts_what_the_task_counts(task, tmp_path):
+    write_run(tmp_path / "runs" / "a", task=task)
+    assert open_catalogue(tmp_path / "runs").get("runs/a").describe()["unit"] == get_task(task).unit
 
 
 def test_a_run_without_an_end_is_stopped_and_has_its_best_validation(tmp_path):

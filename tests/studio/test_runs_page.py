@@ -75,6 +75,16 @@ def test_the_table_shows_searches_and_sorts(open_runs):
     assert list_names(page) == ["failed"]
 
 
+def test_models_and_data_are_not_cut_off_and_forecasts_count_values(open_runs, folder):
+    write_run(folder / "series", task="forecast", model="attentive-rnn", run={"data": "multi30k-en-de-lowercase"})
+    page = open_runs()
+    for column, text in (("model", "attentive-rnn"), ("data", "multi30k-en-de-lowercase"), ("step", "2.00 k values")):
+        cell = get_row(page, "series").locator(f".runs-cell-{column} span").last
+        assert cell.inner_text() == text
+        assert cell.evaluate("each => each.scrollWidth <= each.clientWidth && each.scrollHeight <= each.clientHeight")
+    assert "4.00 k tokens" in get_row(page, "book-lstm-0").locator(".runs-cell-step").inner_text()
+
+
 def test_the_trials_of_a_comparison_unfold_by_keyboard(open_runs):
     page = open_runs("?q=demo&sort=name-up")
     page.get_by_label("Search the runs").press("ArrowDown")

@@ -99,7 +99,7 @@ def test_a_long_continuation_can_be_stopped(open_tab):
     tab.get_by_label("Tokens").fill("500")
     tab.wait_for_selector(".use-body[aria-busy=true]")
     tab.wait_for_selector(".use-token:not(.is-prompt)")
-    tab.locator(".use-buttons .use-stop").click()  # not the one below the text, which moves with every line
+    tab.locator(".use-above .use-stop").click()  # above the text: below, it would move with every line
     tab.wait_for_selector(IDLE)
     assert 0 < len(read_generated(tab)) < 500
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from run_folders import write_comparison
 from studio_server import StudioServer
 
 from seqwise.vectors.keyed import KeyedVectors
@@ -33,6 +34,7 @@ def address(tmp_path_factory: pytest.TempPathFactory, runs_folder: Path) -> Iter
     folder.mkdir()
     make_vectors().save(folder / "words.safetensors")
     (folder / "damaged.vec").write_text("3 2\nword 1 2\n", encoding="utf-8")
+    write_comparison(folder / "search")
     with StudioServer(folder, runs_folder / "book-lstm") as server:
         yield server.address
 
@@ -51,6 +53,9 @@ def find_nearest(tab, word: str) -> None:
 def test_a_file_is_chosen_and_its_map_is_drawn(open_tab, address):
     tab = open_tab(address=address).open("vectors")
     assert tab.locator("optgroup[label=Files] option").count() == 2
+    assert tab.locator("optgroup[label='Embeddings of runs'] option").all_inner_texts() == [
+        "book-lstm · lstm, language"
+    ]
     tab.select_option("select", "file:runs/words.safetensors")
     tab.wait_for_selector(".vectors-plot canvas", timeout=TIMEOUT)
     assert tab.inner_text(".vectors-info").startswith("64 words · 8 dimensions")

@@ -39,6 +39,7 @@ Kind = Literal["run", "comparison"]
 MAX_JSON_BYTES = 1 << 20  # of a summary
 MAX_TEXT = 500  # characters of a value in the table
 MAX_TAGS, MAX_TAG, MAX_NOTE = 20, 40, 2_000  # tags of a run; characters of one; characters of a note
+UNITS = {"forecast": "values"}  # task → what it counts, if not tokens (`Task.unit`)
 # The metric in the table is the first of these that the validation has.
 METRICS = ("bleu", "span_f1", "token_accuracy", "accuracy", "exact_match", "perplexity", "mse", "loss")
 
@@ -113,6 +114,7 @@ class Entry:
             "value": value,
             "higher_is_better": metric is not None and metric not in LOWER_IS_BETTER,
             **self._measure_progress(),
+            "unit": UNITS.get(get_text(self.settings, "task"), "tokens"),
             "ended": get_text(self.last, "ended"),
             "bytes": self.num_bytes,
             "changed": self.changed,

@@ -27,7 +27,7 @@ from seqwise.training.run import WEIGHTS
 from seqwise.training.training_run import open_task
 
 NUM_EXAMPLES = 24  # of the validation split, on which the model runs
-NEEDS_MODEL_OR_DATA = "it needs the model or the data (leave out --quick)"
+NEEDS_MODEL_OR_DATA = "it needs the model or the data, which a quick check does not read"
 
 CheckResult = list[Finding] | str  # findings, or why the check was not made
 Check = Callable[["RunEvidence"], CheckResult]

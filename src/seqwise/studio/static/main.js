@@ -33,7 +33,7 @@ export const makeAddress = (page, parameters = {}) => {
 
 function readAddress() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  return { page: path in PAGES ? path : "runs", parameters: new URLSearchParams(query) };
+  return { page: path || "runs", parameters: new URLSearchParams(query) };
 }
 
 // --- messages: of errors, with how to fix them, and of what was done, perhaps with a button
@@ -70,6 +70,11 @@ const studio = {
 // What had the focus, such as a link, may be gone with the former page.
 const keepFocus = () => { if (document.activeElement === document.body) main.focus({ preventScroll: true }); };
 
+function showMissing(page) {
+  document.title = "No such page – Seqwise studio";
+  main.replaceChildren(make("div", {}, make("h1", {}, "No such page"), make("p", { role: "alert" }, `The studio has no page “${page}”. Choose one of those above.`)));
+}
+
 async function showPage() {
   const { page, parameters } = readAddress(), number = ++numShown;
   if (current?.page === page && current.change) {
@@ -83,6 +88,7 @@ async function showPage() {
     if (link.dataset.page === page) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  if (!Object.hasOwn(PAGES, page)) return showMissing(page);
   document.title = `${PAGES[page].title} – Seqwise studio`;
   try {
     const [module] = await Promise.all([import(PAGES[page].module), rows.whenReady]);

@@ -6,7 +6,8 @@ import { createPins, drawPinBar } from "../../../page/components/pins.js";
 import { drawCharts, followMedia } from "../../../page/components/scales.js";
 import { nameMetric } from "../metrics.js";
 
-const AXES = { step: ["steps", "count", "step"], tokens: ["tokens", "count", "tokens"], seconds: ["time", "duration", "time of training"] };
+// The unit is what the task counts: tokens, or values of a series.
+const listAxes = (unit) => ({ step: ["steps", "count", "step"], tokens: [unit, "count", unit], seconds: ["time", "duration", "time of training"] });
 const FIRST = { colour: "var(--c0)", shape: "circle", dash: null }, SECOND = { colour: "var(--c1)", shape: "square", dash: null };
 const printMode = matchMedia("print");
 const MAX_MARKED = 9;  // notes that are marked in a chart
@@ -18,7 +19,7 @@ function listCharts(run) {
     metric && { title: "Validation " + nameMetric(metric), label: nameMetric(metric), series: [[nameMetric(metric), "valid." + metric, SECOND]] },
     { title: "Learning rate", label: "learning rate", series: [["learning rate", "learning_rate", FIRST]] },
     { title: "Gradient norm", label: "norm of the gradients, before clipping", series: [["gradient norm", "gradient_norm", FIRST]] },
-    { title: "Speed", label: "tokens per second", series: [["tokens per second", "tokens_per_second", FIRST]] },
+    { title: "Speed", label: `${run.unit} per second`, series: [[`${run.unit} per second`, "tokens_per_second", FIRST]] },
   ].filter(Boolean);
 }
 
@@ -44,8 +45,9 @@ function createChart(about, fetchPoints, { studio, pins }) {
       box.replaceChildren(make("p", { class: "hint" }, "There are no values yet."));
       return;
     }
+    const [, format, label] = listAxes(run.unit)[x];
     const figure = {
-      kind: "LineChart", title: about.title, x_label: AXES[x][2], y_label: about.label, x_format: AXES[x][1], x_log: false, y_log: false,
+      kind: "LineChart", title: about.title, x_label: label, y_label: about.label, x_format: format, x_log: false, y_log: false,
       series, styles: series.map(({ style }) => style), has_log_choices: false, references, range,
     };
     if (chart && axis === x && nextMarks === marks) return chart.update(figure);
@@ -76,7 +78,7 @@ function drawNotes(list, run) {
 
 export function createCurves(initial, { studio, id, state, keep }) {
   const pins = createPins(), charts = new Map(), grid = make("div", { class: "run-charts" }), notes = make("section", { class: "run-notes", "aria-label": "Notes of the training" });
-  const choice = makeChoice("over", Object.entries(AXES).map(([x, [name]]) => [x, name]), state.x, (x) => {
+  const choice = makeChoice("over", Object.entries(listAxes(initial.unit)).map(([x, [name]]) => [x, name]), state.x, (x) => {
     state.x = x;
     keep();
     for (const chart of charts.values()) chart.reset();

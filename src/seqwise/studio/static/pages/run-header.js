@@ -67,7 +67,7 @@ export function createHeader(initial, { studio, id }) {
     replaceIfChanged(facts, [row, run.parameters], () => [
       makeFact("task", row.task), makeFact("model", row.model), makeFact("data", row.data), makeFact("seed", row.seed),
       makeFact("parameters", run.parameters && formatCount(run.parameters.total), run.parameters && formatWhole(run.parameters.total)),
-      makeFact("steps", isNumber(row.step) ? formatWhole(row.step) : null), makeFact("tokens", isNumber(row.tokens) ? formatCount(row.tokens) : null, isNumber(row.tokens) ? formatWhole(row.tokens) : null),
+      makeFact("steps", isNumber(row.step) ? formatWhole(row.step) : null), makeFact(row.unit, isNumber(row.tokens) ? formatCount(row.tokens) : null, isNumber(row.tokens) ? formatWhole(row.tokens) : null),
       makeFact("time", isNumber(row.seconds) ? formatDuration(row.seconds) : null), makeFact("size", formatBytes(row.bytes)),
       makeFact("process", row.process && `${row.process.pid} on ${row.process.host}`), makeFact("tags", (row.tags ?? []).join(", ")), makeFact("note", row.note),
     ]);

@@ -6,15 +6,12 @@ import { createPins } from "../../../page/components/pins.js";
 import { drawCharts, findExtent } from "../../../page/components/scales.js";
 import { nameMetric } from "../metrics.js";
 
-const TRAINING = { loss: "training loss", gradient_norm: "gradient norm", learning_rate: "learning rate", tokens_per_second: "tokens per second" };
-const X_LABELS = { step: "step", tokens: "tokens trained on", seconds: "time spent training" };
 const X_FORMATS = { step: null, tokens: "count", seconds: "duration" };
 const SMOOTHING = { off: 0, light: 0.04, strong: 0.15 };  // share of the points of a curve that are averaged
 const BATCH = 10;  // runs of one request
 const MAX_TOTAL = 12_000;  // points of all lines
 const REFRESH_SECONDS = 2, ZOOM_SECONDS = 0.12;
 
-const nameY = (y) => TRAINING[y] ?? "validation " + nameMetric(y.replace(/^valid\./, ""));
 
 // `view` has x, y, smoothing and log; `onChange` is called when the user has chosen others. `onSelection` gets what the
 // server says about the selected runs.
@@ -25,19 +22,24 @@ export function createCurves(studio, view, onChange, onSelection) {
   let groups = [], metrics = [], lines = new Map(), chart = null, range = null, extent = null;
   let ids = [], number = 0, stale = new Set(), timer = null, isBusy = false;
 
+  // What all runs count: tokens, or values of a series.
+  const getUnit = () => [...new Set(ids.map((id) => studio.rows.get(id)?.unit).filter(Boolean))].join(" or ") || "tokens";
+  const nameX = (x) => ({ step: "step", tokens: `${getUnit()} trained on`, seconds: "time spent training" })[x];
+  const nameTraining = () => ({ loss: "training loss", gradient_norm: "gradient norm", learning_rate: "learning rate", tokens_per_second: `${getUnit()} per second` });
+  const nameY = (y) => nameTraining()[y] ?? "validation " + nameMetric(y.replace(/^valid\./, ""));
   const getKey = (group) => group.runs.join("\n");
   const chooseNumPoints = () => clamp(Math.floor(MAX_TOTAL / Math.max(1, ids.length)), 150, 600);
 
   // --- controls
   function buildControls() {
     const select = make("select", { "aria-label": "What the curves show" },
-      make("optgroup", { label: "Training" }, ...Object.entries(TRAINING).map(([value, text]) => make("option", { value }, text))),
+      make("optgroup", { label: "Training" }, ...Object.entries(nameTraining()).map(([value, text]) => make("option", { value }, text))),
       metrics.length > 0 && make("optgroup", { label: "Validation" }, ...metrics.map(({ name, higher_is_better: isHigher }) =>
         make("option", { value: "valid." + name }, `validation ${nameMetric(name)} ${isHigher ? "↑" : "↓"}`))));
     select.value = view.y;
     select.addEventListener("change", () => { view.y = select.value; restart(); });
     const change = (key) => (value) => { view[key] = value; restart(); };
-    controls.replaceChildren(select, makeChoice("over", [["step", "steps"], ["tokens", "tokens"], ["seconds", "time"]], view.x, change("x")),
+    controls.replaceChildren(select, makeChoice("over", [["step", "steps"], ["tokens", getUnit()], ["seconds", "time"]], view.x, change("x")),
       makeChoice("smoothing", Object.keys(SMOOTHING).map((name) => [name, name]), view.smoothing, change("smoothing")));
   }
 
@@ -75,7 +77,7 @@ export function createCurves(studio, view, onChange, onSelection) {
     const drawn = groups.filter((group) => lines.has(getKey(group)));
     const series = drawn.map((group) => ({ name: group.name, ...lines.get(getKey(group)) }));
     if (!range) extent = findExtent(series.flatMap(({ x, faint }) => [x, ...faint.map((one) => one.x)].flatMap((list) => [list[0] ?? NaN, list.at(-1) ?? NaN])));
-    return { kind: "LineChart", title: nameY(view.y), x_label: X_LABELS[view.x], y_label: nameY(view.y), x_format: X_FORMATS[view.x], x_log: view.log.includes("x"),
+    return { kind: "LineChart", title: nameY(view.y), x_label: nameX(view.x), y_label: nameY(view.y), x_format: X_FORMATS[view.x], x_log: view.log.includes("x"),
       y_log: view.log.includes("y"), has_log_choices: true, x_extent: extent, series, styles: drawn.map(({ style }) => style) };
   }
 
@@ -132,7 +134,7 @@ export function createCurves(studio, view, onChange, onSelection) {
         const selection = await studio.get("/api/selection", { id: ids });
         if (next !== ids) return;
         ({ groups, metrics } = selection);
-        const isKnown = view.y in TRAINING || metrics.some(({ name }) => "valid." + name === view.y);
+        const isKnown = view.y in nameTraining() || metrics.some(({ name }) => "valid." + name === view.y);
         if (!isKnown) { view.y = "loss"; chart = null; lines.clear(); }
         const keys = new Set(groups.map(getKey));
         for (const key of lines.keys()) if (!keys.has(key)) lines.delete(key);

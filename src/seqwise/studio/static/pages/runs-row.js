@@ -41,7 +41,7 @@ const CELLS = {
   data: (row) => [row.data, () => two(shortenPath(row.data) || DASH, null, row.data)],
   state: (row) => [[row.state, row.state === "running" && Math.floor(1000 * row.progress), row.problem, row.ended, row.trials], () => makeState(row)],
   metric: (row) => [[row.metric, row.value, row.trials], () => makeMetric(row)],
-  step: (row) => [[row.step, row.tokens], () => isNumber(row.step) ? two(formatWhole(row.step), isNumber(row.tokens) ? formatCount(row.tokens) + " tokens" : null) : [DASH]],
+  step: (row) => [[row.step, row.tokens], () => isNumber(row.step) ? two(formatWhole(row.step), isNumber(row.tokens) ? `${formatCount(row.tokens)} ${row.unit}` : null) : [DASH]],
   seconds: (row) => [row.seconds, () => two(formatTime(row.seconds), null, formatDuration(row.seconds))],
   bytes: (row) => [row.bytes, () => two(formatBytes(row.bytes))],
   changed: (row) => [formatAge(row.changed), () => two(formatAge(row.changed), null, new Date(1000 * row.changed).toLocaleString("en-GB"))],

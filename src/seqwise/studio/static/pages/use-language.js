@@ -106,8 +106,9 @@ export function create(about, context) {
   const stop = makeButton("Stop", session.stop, { class: "small use-stop" });
   return {
     input: make("div", {}, input.element, settings.element),
-    output: make("div", {}, warnings, makeCard("Continuation", make("div", { class: "use-split" }, make("div", {}, line.element,
-      make("div", { class: "row use-below" }, more, another, stop), makeTokenLegend(colours),
+    output: make("div", {}, warnings, makeCard("Continuation", make("div", { class: "use-split" }, make("div", {},
+      make("div", { class: "row use-above" }, more, another, stop),  // above, since the text grows
+      line.element, makeTokenLegend(colours),
       make("p", { class: "hint" }, "Your text is underlined in the colour of its surprise; what the model writes is filled.")), side), branches.element), changes.element),
     start: input.start,
   };

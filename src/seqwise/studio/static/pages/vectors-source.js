@@ -29,7 +29,7 @@ export function makeSourceChoice(files, rows, studio, onSelect) {
   };
   const fill = () => select.replaceChildren(...[make("option", { value: "" }, "Choose …"),
     makeGroup("Files", files.map((file) => makeOption({ file: file.id }, describeFile(file)))),
-    makeGroup("Embeddings of runs", runs.map((run) => makeOption({ run: run.id }, `${run.parent ? run.id : run.name} · ${run.model}, ${run.task}`))), uploads].filter(Boolean));
+    makeGroup("Embeddings of runs", runs.map((run) => makeOption({ run: run.id }, `${run.name} · ${run.model}, ${run.task}`))), uploads].filter(Boolean));
   fill();
   select.addEventListener("change", () => { if (sources.has(select.value)) onSelect(sources.get(select.value)); });
 
@@ -49,6 +49,7 @@ export function makeSourceChoice(files, rows, studio, onSelect) {
   const element = make("div", { class: "row vectors-source" }, make("label", { for: id }, "Vectors"), select, button, input);
   return { element, isEmpty: files.length + runs.length === 0, show(source) {
     if (source?.upload && !sources.has(getKey(source))) addUpload(source, "file of before");  // the page was loaded again
+    if (source?.run && !sources.has(getKey(source))) select.append(makeOption(source, source.run));  // a trial of a comparison
     select.value = source ? getKey(source) : "";
   } };
 }

@@ -48,7 +48,7 @@ export async function show(element, parameters, studio) {
   const go = (next) => studio.go("vectors", { source: source && getKey(source), ...options, ...next });
   const goToWord = (next) => { if (next === word) nearest.submit([word]); else go({ word: next }); };
 
-  const choice = makeSourceChoice(files, studio.rows.list(), studio, (next) => studio.go("vectors", { source: getKey(next) }));
+  const choice = makeSourceChoice(files, studio.rows.listTop(), studio, (next) => studio.go("vectors", { source: getKey(next) }));
   const loader = makeLoader(studio), info = make("p", { class: "hint vectors-info" }), problem = make("div"), embeddings = make("div", { class: "row" });
   const map = makeMap(ask, goToWord, studio);
   const nearest = makeNearest(listId, ask, goToWord, (answer) => map.select([answer.word, ...answer.nearest.map((each) => each.word)]), studio);
