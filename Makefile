@@ -79,7 +79,7 @@ records: $(STAMP)
 	$(BIN)/python benchmarks/records.py $(ARGS)
 
 studio: $(STAMP)
-	$(BIN)/seqwise studio $(ARGS) || [ $$? -eq 130 ]  # Ctrl-C ends it
+	@trap : INT; $(BIN)/seqwise studio $(ARGS) || [ $$? -eq 130 ]  # Ctrl-C is the usual end, no error
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
