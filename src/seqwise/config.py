@@ -246,6 +246,8 @@ class ClassifySettings(Section):
 class TagSettings(Section):
     """Options of the task tag."""
 
+    new_names = {"word_dropout": "word_dropout_alpha"}
+
     crf: bool | None = None
     """Score whole sequences of tags (linear-chain CRF, Viterbi); on for tags that mark spans."""
     characters: int | None = Field(None, ge=0, le=MAX_WIDTH)
