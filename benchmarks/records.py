@@ -44,7 +44,7 @@ PR_SET_PDEATHSIG = 1  # of prctl: the signal that a child gets when its parent e
 
 
 @dataclass
-class Running:
+class JobProcess:
     """A process of a job."""
 
     job: Job
@@ -53,7 +53,7 @@ class Running:
     files: list[IO[bytes]]
 
     @classmethod
-    def start(cls, job: Job, command: Command, num_jobs: int) -> Running:
+    def start(cls, job: Job, command: Command, num_jobs: int) -> JobProcess:
         paths = [(job.log, "ab")] if command.output is None else [(job.log, "ab"), (f"{command.output}.part", "wb")]
         files = [open(path, mode) for path, mode in paths]  # noqa: SIM115 - closed by `finish`
         threads = str(max(1, count_cpus() // num_jobs))
@@ -85,7 +85,7 @@ class Scheduler:
 
     def __init__(self, jobs: Sequence[Job], num_jobs: int, minutes: float | None, log: Callable[[str], None]):
         self.waiting, self.num_jobs, self.log = list(jobs), num_jobs, log
-        self.running: list[Running] = []
+        self.running: list[JobProcess] = []
         self.done: list[Job] = []
         self.failed: list[Job] = []
         self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
@@ -123,7 +123,7 @@ class Scheduler:
                 on_done(job)
                 continue
             self.log(f"{job.title}: {command.title}")
-            self.running.append(Running.start(job, command, self.num_jobs))
+            self.running.append(JobProcess.start(job, command, self.num_jobs))
 
     def _collect(self) -> None:
         """Removes the processes that have ended; their jobs wait for the next command, unless they failed."""

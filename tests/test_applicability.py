@@ -77,6 +77,36 @@ def test_settings_without_an_effect_are_found(values, unused):
     assert list(find_unused(settings, list_changed(settings))) == unused
 
 
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (
+            {"model": "transformer", "recurrent": {"cap_input_gate": True}},
+            "has an effect with the models lstm and attentive-rnn only; the model is transformer",
+        ),
+        (
+            {"model": "attentive-rnn", "recurrent": {"cap_input_gate": True, "cell": "gru"}},
+            "has an effect with --recurrent.cell lstm only; it is gru",
+        ),
+        (
+            {"task": "language", "model": "transformer", "data": {"partial_shuffle": True}},
+            "has an effect with --data.order streams only; it is not set",
+        ),
+        (
+            {"task": "language", "model": "ngram", "data": {"partial_shuffle": True}},
+            "has no effect with the model ngram",
+        ),
+        (
+            {"model": "gru", "transformer": {"heads": 7}},
+            "has an effect with the model transformer only; the model is gru",
+        ),
+    ],
+)
+def test_the_reason_names_what_the_setting_needs(values, reason):
+    settings = parse_settings(values)
+    assert list(find_unused(settings, list_changed(settings)).values()) == [reason]
+
+
 def test_a_setting_of_a_comparison_needs_one_family_that_uses_it():
     settings = [parse_settings({"model": model, "transformer": {"heads": 2}}) for model in ("gru", "transformer")]
     check_effects(settings, ["transformer.heads"])

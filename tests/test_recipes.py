@@ -89,7 +89,7 @@ def test_the_numbers_of_a_recipe_are_consistent(name: str):
     Budget.parse(str(recipe.settings.budget))
     for evaluation in recipe.evaluations.values():
         assert evaluation.options.keys() <= {field.name for field in dataclasses.fields(Evaluate)}
-        assert recipe.is_at_least(evaluation.goal, evaluation.required)
+        assert recipe.is_as_good_as(evaluation.goal, evaluation.required)
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if read_recipe(name).prepare])

@@ -241,7 +241,7 @@ def test_the_time_limit_lets_trainings_save_and_stops(records, make_job, tmp_pat
     job.prepare()
     scheduler = records.Scheduler([job, make_job(seed=1)], 1, None, messages.append)
     saved = Path(f"{job.run}.saved")
-    start = records.Running.start
+    start = records.JobProcess.start
 
     def start_and_wait(*arguments):
         running = start(*arguments)
@@ -249,7 +249,7 @@ def test_the_time_limit_lets_trainings_save_and_stops(records, make_job, tmp_pat
         scheduler.deadline = time.monotonic() - 1  # the time is over as soon as the process runs
         return running
 
-    monkeypatch.setattr(records.Running, "start", start_and_wait)
+    monkeypatch.setattr(records.JobProcess, "start", start_and_wait)
     scheduler.run(lambda job: None)
     assert saved.read_text() == "saved"
     assert scheduler.is_stopped

@@ -117,10 +117,11 @@ def find_unused(
     """Returns the settings among `names` that have no effect, each with the reason."""
     unused: dict[str, str] = {}
     for name in names:
-        for key in dict.fromkeys((name.partition(".")[0], name)):
-            mismatches = [_find_mismatch(settings, condition) for condition in used_with.get(key, ())]
+        for key in (name, name.partition(".")[0]):  # the reason of a setting is narrower than that of its section
+            conditions = used_with.get(key, ())
+            mismatches = [_find_mismatch(settings, condition) for condition in conditions]
             if mismatches and all(mismatches):
-                unused.setdefault(name, mismatches[0])
+                unused.setdefault(name, _describe_mismatches(settings, mismatches, conditions))
     return unused
 
 
@@ -157,21 +158,35 @@ def _includes_user_family(name: str, expected: Sequence[str]) -> bool:
 
 
 def _find_mismatch(settings: BaseModel, condition: Condition) -> str:
-    """Returns which setting does not fulfil a condition, as the end of a sentence; empty if all do."""
+    """Returns the name of the first setting that does not fulfil a condition; empty if all do."""
     for name, expected in condition.items():
-        value = reduce(getattr, name.split("."), settings)
+        value = _get_value(settings, name)
         is_unknown = name == "task" and (value is None or value not in BUILTIN_TASKS)
         is_unknown |= name == "model" and getattr(settings, "init", None) is not None  # inherited from that run
         is_unknown |= name == "model" and _includes_user_family(str(value), expected)
         if not is_unknown and value not in expected:
-            choices = [str(each) for each in expected if each is not None]
-            listed = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} and {choices[-1]}"
-            if any(each is True for each in expected):
-                return f"has an effect with --{name.replace('_', '-')} only"
-            if len(choices) > MAX_LISTED:
-                return f"has no effect with the {name} {value}"
-            if name in ("task", "model"):
-                kind = f"{name}{'s' * (len(choices) > 1)}"
-                return f"has an effect with the {kind} {listed} only; the {name} is {value}"
-            return f"has an effect with --{name.replace('_', '-')} {listed} only; it is {value}"
+            return name
     return ""
+
+
+def _describe_mismatches(settings: BaseModel, mismatches: Sequence[str], conditions: Sequence[Condition]) -> str:
+    """Returns which setting fulfils none of the conditions, as the end of a sentence."""
+    expected_by_name = {name: [each for cond in conditions for each in cond.get(name, ())] for name in mismatches}
+    names = [name for name in mismatches if _get_value(settings, name) not in expected_by_name[name]]
+    name = (names or mismatches)[0]
+    value, expected = _get_value(settings, name), expected_by_name[name]
+    choices = list(dict.fromkeys(str(each) for each in expected if each is not None))
+    listed = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} and {choices[-1]}"
+    option = f"--{name.replace('_', '-')}"
+    if any(each is True for each in expected):
+        return f"has an effect with {option} only"
+    if len(choices) > MAX_LISTED:
+        return f"has no effect with the {name} {value}"
+    if name in ("task", "model"):
+        kind = f"{name}{'s' * (len(choices) > 1)}"
+        return f"has an effect with the {kind} {listed} only; the {name} is {value}"
+    return f"has an effect with {option} {listed} only; it is {'not set' if value is None else value}"
+
+
+def _get_value(settings: BaseModel, name: str) -> Any:
+    return reduce(getattr, name.split("."), settings)

@@ -31,7 +31,7 @@ class RecipePart(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, frozen=True)
 
 
-class Published(RecipePart):
+class PublishedResult(RecipePart):
     """A number to compare with."""
 
     value: float
@@ -46,7 +46,7 @@ class RecipeEvaluation(RecipePart):
     """Options of `seqwise evaluate`, such as `beam: 5`."""
     metric: str | None = None
     """Metric of `seqwise evaluate`, if it is not that of the recipe."""
-    published: Published
+    published: PublishedResult
     required: float
     """The mean of our seeds must be at least as good."""
     goal: float
@@ -100,7 +100,7 @@ class Recipe(RecipePart):
         """Returns the metric of an evaluation."""
         return self.evaluations[evaluation].metric or self.metric
 
-    def is_at_least(self, value: float, bound: float) -> bool:
+    def is_as_good_as(self, value: float, bound: float) -> bool:
         """Returns whether a value is as good as a bound."""
         return value <= bound if self.lower_is_better else value >= bound
 

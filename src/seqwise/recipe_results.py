@@ -104,6 +104,6 @@ def judge(recipe: Recipe, evaluation: str, results: RecipeResults | None) -> str
     if mean is None:
         return ""
     numbers = recipe.evaluations[evaluation]
-    if recipe.is_at_least(mean.mean, numbers.goal):
+    if recipe.is_as_good_as(mean.mean, numbers.goal):
         return "goal reached"
-    return "required reached" if recipe.is_at_least(mean.mean, numbers.required) else "not reached"
+    return "required reached" if recipe.is_as_good_as(mean.mean, numbers.required) else "not reached"

@@ -71,7 +71,7 @@ MISTAKES: dict[str, list[str]] = {
     # Options without an effect
     "train book.txt --model gru --transformer.heads 7": ["--transformer.heads", "transformer only", "the model is gru"],
     "train book.txt --transformer.positions rotary": ["--transformer.positions", "the model is lstm"],
-    "train book.txt --recurrent.reset after": ["--recurrent.reset", "gru only", "the model is lstm"],
+    "train book.txt --recurrent.reset after": ["--recurrent.reset", "gru and attentive-rnn only", "the model is lstm"],
     "train reviews.csv --task classify --target de": ["--target", "translate and forecast", "the task is classify"],
     "train book.txt --task language --forecast.season 7": ["--forecast.season", "forecast only", "is language"],
     "train book.txt --model ngram --network.width 9": ["--network.width has no effect with the model ngram"],

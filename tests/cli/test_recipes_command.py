@@ -97,7 +97,7 @@ def test_an_option_that_makes_a_setting_of_the_recipe_useless_is_an_error(seqwis
     recipe_file.write_text(text)
     result = seqwise_command("train", "--recipe", recipe_file, book, "--model", "lstm", "--out", tmp_path / "run")
     assert result.status == 2
-    assert "--recurrent.reset has an effect with the model gru only" in result.err
+    assert "--recurrent.reset has an effect with the models gru and attentive-rnn only" in result.err
     assert not (tmp_path / "run").exists()
 
 

@@ -67,13 +67,12 @@ def build_evaluation_options(options: dict[str, Any]) -> list[str]:
     words = []
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
-        words += (
-            [option]
-            if value is True
-            else [option.replace("--", "--no-", 1)]
-            if value is False
-            else [option, str(value)]
-        )
+        if value is True:
+            words.append(option)
+        elif value is False:
+            words.append(option.replace("--", "--no-", 1))
+        else:
+            words += [option, str(value)]
     return words
 
 
