@@ -98,7 +98,40 @@ def test_an_option_that_makes_a_setting_of_the_recipe_useless_is_an_error(seqwis
     result = seqwise_command("train", "--recipe", recipe_file, book, "--model", "lstm", "--out", tmp_path / "run")
     assert result.status == 2
     assert "--recurrent.reset has an effect with the models gru and attentive-rnn only" in result.err
+    assert f"The recipe {recipe_file} sets --recurrent.reset. Override a setting" in result.err
+    assert f"remove it from a copy of {recipe_file} and pass --recipe" in result.err
     assert not (tmp_path / "run").exists()
+
+
+def test_an_error_about_a_setting_of_the_user_does_not_name_the_recipe(seqwise_command, recipe_file, book, tmp_path):
+    words = ["train", "--recipe", recipe_file, book, "--out", tmp_path / "run"]
+    (tmp_path / "more.yaml").write_text("transformer: {heads: 7}\n")
+    for more in (["--transformer.heads", 7], ["--config", tmp_path / "more.yaml"], ["--network.width", 0]):
+        result = seqwise_command(*words, *more)
+        assert result.status == 2
+        assert "The recipe" not in result.err
+
+
+def test_missing_data_is_named_with_the_commands_of_the_recipe(seqwise_command):
+    result = seqwise_command("train", "--recipe", "wikitext2-transformer")
+    assert result.status == 2
+    assert result.err.startswith(
+        "error: DATA is missing: the recipe wikitext2-transformer expects $SEQWISE_DATA/wikitext2.\n"
+        "seqwise train --recipe wikitext2-transformer $SEQWISE_DATA/wikitext2 --out runs/wikitext2-transformer\n"
+    )
+    result = seqwise_command("train", "--recipe", "ptb-characters")
+    assert "expects ptb-characters, which commands of the recipe create.\nmkdir -p ptb-characters\n" in result.err
+    assert "\nseqwise train --recipe ptb-characters ptb-characters --out runs/ptb-characters\n" in result.err
+
+
+def test_the_commands_after_training_evaluate_as_the_recipe_does(seqwise_command, recipe_file, book, tmp_path):
+    recipe_file.write_text(RECIPE.replace("    required", "    options: {cache: true, cache_window: 50}\n    required"))
+    run = tmp_path / "run"
+    result = seqwise_command("train", "--recipe", recipe_file, book, "--device", "cpu", "--out", run)
+    assert f"\n  seqwise evaluate {run} {book} --split test --cache --cache-window 50\n" in result.err
+    recipe_file.unlink()
+    result = seqwise_command("train", "--resume", run)
+    assert f"\n  seqwise evaluate {run} {book}\n" in result.err
 
 
 def test_a_resumed_run_takes_no_recipe(seqwise_command, recipe_file, tmp_path):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -13,12 +15,14 @@ import yaml
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
+from seqwise.errors import UsageError
 from seqwise.recipe_files import DATA_VARIABLE, Recipe, find_recipe, list_recipe_names, read_recipe
 from seqwise.recipe_results import RecipeResults, average, get_results_file, judge, read_results
 
 EXAMPLE = "seqwise recipes wikitext2-awd-1cycle"
 COLUMNS = ("recipe", "data", "metric", "published", "required", "goal", "ours", "minutes", "device", "")
 TEXT_WIDTH = 100
+DATA_SECTION = "docs/records.md#the-data"
 
 
 @dataclass
@@ -44,22 +48,55 @@ def main(argv: Sequence[str]) -> int:
         rows = [row for name, recipe in recipes.items() for row in _build_rows(name, recipe)]
         console.write("\n".join(console.align([list(COLUMNS), *rows], num_left=3)))
         console.log("\nAll about one: seqwise recipes NAME. How the numbers were measured: docs/records.md")
+        console.log(f"Which data ${DATA_VARIABLE} has: {DATA_SECTION}")
     else:
         _print_recipe(options.name, recipes[options.name])
     return 0
 
 
-def build_commands(name: str, recipe: Recipe, seed: int | None = None) -> list[str]:
+def build_commands(name: str, recipe: Recipe) -> list[str]:
     """Returns the commands that reproduce a recipe: prepare the data, train, evaluate."""
-    data = recipe.data if recipe.prepare else f"${DATA_VARIABLE}/{recipe.data}"
-    run = f"runs/{find_recipe(name).stem}"
-    seed_option = "" if seed is None else f" --seed {seed}"
-    commands = [*recipe.prepare.strip().splitlines()]
-    commands.append(f"seqwise train --recipe {shlex.quote(name)} {data}{seed_option} --out {shlex.quote(run)}")
-    for evaluation in recipe.evaluations.values():
-        options = shlex.join(build_evaluation_options(evaluation.options))
-        commands.append(f"seqwise evaluate {shlex.quote(run)} {data} --split {recipe.split} {options}".rstrip())
-    return commands
+    run = shlex.quote(f"runs/{find_recipe(name).stem}")
+    train = f"seqwise train --recipe {shlex.quote(name)} {get_data_name(recipe)} --out {run}"
+    return [*_list_prepare_commands(recipe), train, *build_evaluate_commands(recipe, run, get_data_name(recipe))]
+
+
+def build_evaluate_commands(recipe: Recipe, run: str, data: str) -> list[str]:
+    """Returns the command of each evaluation; `run` and `data` are quoted already."""
+    options = [shlex.join(build_evaluation_options(each.options)) for each in recipe.evaluations.values()]
+    return [f"seqwise evaluate {run} {data} --split {recipe.split} {each}".rstrip() for each in options]
+
+
+def get_data_name(recipe: Recipe) -> str:
+    """Returns the data of a recipe as it is typed: in $SEQWISE_DATA, or in the current folder if it is prepared."""
+    return recipe.data if recipe.prepare else f"${DATA_VARIABLE}/{recipe.data}"
+
+
+def describe_missing_data(name: str) -> UsageError:
+    """Returns the error for a training with a recipe but without data."""
+    recipe = read_recipe(name)
+    commands = build_commands(name, recipe)[: len(_list_prepare_commands(recipe)) + 1]
+    created = ", which commands of the recipe create" if recipe.prepare else ""
+    fix = "\n".join([*commands, f"${DATA_VARIABLE} is your folder of benchmark data; see {DATA_SECTION}"])
+    return UsageError(f"DATA is missing: the recipe {name} expects {get_data_name(recipe)}{created}.", fix=fix)
+
+
+def _list_prepare_commands(recipe: Recipe) -> list[str]:
+    return recipe.prepare.strip().splitlines()
+
+
+@contextmanager
+def explain_recipe_settings(name: str | None, settings: Iterable[str]) -> Iterator[None]:
+    """Adds to an error which settings in its text are those of a recipe; `settings` has the names that only it sets."""
+    try:
+        yield
+    except UsageError as error:
+        mentioned = [each.replace("-", "_") for each in re.findall(r"--([a-z][\w.-]*\w)", str(error))]
+        if name is not None and (named := [each for each in settings if each in mentioned]):
+            options = ", ".join(f"--{each.replace('_', '-')}" for each in named)
+            change = f"Override a setting by its option, or remove it from a copy of {find_recipe(name)}"
+            error.fix = f"{error.fix}\nThe recipe {name} sets {options}. {change} and pass --recipe COPY.yaml".strip()
+        raise
 
 
 def build_evaluation_options(options: dict[str, Any]) -> list[str]:

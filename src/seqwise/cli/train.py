@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields
 from functools import reduce
 from pathlib import Path
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
-from seqwise.applicability import check_effects
+from seqwise.applicability import check_effects, list_changed
 from seqwise.budget import Budget
 from seqwise.cli import console
 from seqwise.cli.models import reject_run_as_data
 from seqwise.cli.options import UNSET, find_value, list_typed, parse, read_config
+from seqwise.cli.recipes import build_evaluate_commands, describe_missing_data, explain_recipe_settings
 from seqwise.config import Settings, merge_settings, parse_settings
 from seqwise.errors import UsageError
 from seqwise.families import get_family
@@ -74,7 +75,13 @@ COMMAND_OPTIONS = tuple(each.name for each in fields(Train))  # options that are
 
 
 def main(argv: Sequence[str]) -> int:
-    settings = _read_settings(argv)
+    settings, recipe_settings = _read_settings(argv)
+    with explain_recipe_settings(find_value(argv, "--recipe"), recipe_settings):
+        return _train(argv, settings)
+
+
+def _train(argv: Sequence[str], settings: Settings | None) -> int:
+    """Runs the command with the default settings of a recipe or a file; returns the exit status."""
     default = None if settings is None else Train(settings=settings)
     args = parse(Train, argv, prog="seqwise train", example=EXAMPLES, default=default)
     typed = list_typed(argv)
@@ -121,14 +128,20 @@ def main(argv: Sequence[str]) -> int:
         return INTERRUPTED
 
 
-def _read_settings(argv: Sequence[str]) -> Settings | None:
-    """Returns the settings of `--recipe`, overridden by those of `--config`; None without either."""
+def _read_settings(argv: Sequence[str]) -> tuple[Settings | None, list[str]]:
+    """Returns the settings of `--recipe`, overridden by those of `--config`, and the names that only the recipe sets.
+
+    The settings are None without a recipe and a file.
+    """
     settings = read_config(argv, [find_value(argv, "--model")])
-    recipe = find_value(argv, "--recipe")
-    if recipe is None:
-        return settings
+    name = find_value(argv, "--recipe")
+    if name is None:
+        return settings, []
+    recipe = read_recipe(name)
     changes = {} if settings is None else settings.model_dump(exclude_unset=True)
-    return parse_settings(merge_settings(read_recipe(recipe).get_setting_values(), changes))
+    others = [*list_typed(argv), *(() if settings is None else list_changed(settings))]
+    names = [each for each in list_changed(recipe.settings) if each not in others]
+    return parse_settings(merge_settings(recipe.get_setting_values(), changes)), names
 
 
 def _advise_resume(folder: Path | None, num_processes: int) -> str:
@@ -143,6 +156,8 @@ def _advise_resume(folder: Path | None, num_processes: int) -> str:
 
 def _reject_contradictions(args: Train) -> None:
     """Raises an error for options that exclude each other, before anything slow is imported."""
+    if args.data is None and args.resume is None and args.recipe is not None:
+        raise describe_missing_data(args.recipe)
     if (args.data is None) == (args.resume is None):
         raise UsageError("expected either DATA or --resume RUN.", fix=f"For example: {EXAMPLE}")
     if args.nproc < 1:
@@ -250,8 +265,19 @@ def _run_training(run: Run, task: Task | None, world: World, budget_command: str
         if summary is not None:
             console.log(describe_summary(summary, *training.task.primary_metric))
         console.log(f"done: {training.ended}. Saved in {folder}")
-        console.log(f"  seqwise evaluate {folder} {shlex.quote(run.metadata.data)}")
+        for command in _build_evaluate_commands(run):
+            console.log(f"  {command}")
         console.log(f"  seqwise predict {folder} {shlex.quote(get_example_input(run))}")
     elif world.is_first:
         console.log(f"stopped and saved. {_advise_resume(run.folder, world.size)}")
     return 0 if training.ended else INTERRUPTED
+
+
+def _build_evaluate_commands(run: Run) -> list[str]:
+    """Returns the commands that evaluate a run: those of its recipe, if it was started with one that can be read."""
+    folder, data = shlex.quote(str(run.folder)), shlex.quote(run.metadata.data)
+    recipe = find_value(shlex.split(run.metadata.command), "--recipe")
+    with suppress(UsageError):
+        if recipe is not None:
+            return build_evaluate_commands(read_recipe(recipe), folder, data)
+    return [f"seqwise evaluate {folder} {data}"]
