@@ -34,7 +34,7 @@ from record_jobs import Command, Job, build_command_line, get_output_file, save_
 from seqwise.environment import count_cpus
 from seqwise.errors import SeqwiseError, UsageError
 from seqwise.recipe_files import DATA_VARIABLE, Recipe, list_recipe_names, read_recipe
-from seqwise.recipe_results import add_results, average, get_results_file, judge, read_results
+from seqwise.recipe_results import NUM_SEEDS, add_results, average, get_results_file, read_results
 
 ROOT = Path(__file__).parents[1]
 POLL_SECONDS, REPORT_SECONDS = 0.2, 30.0
@@ -179,7 +179,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--recipes", type=split_names, default=None, help="names or files, separated by commas; default: all"
     )
-    parser.add_argument("--seeds", type=split_names, default=["0", "1", "2"], help="default: 0,1,2")
+    seeds = [str(seed) for seed in range(NUM_SEEDS)]
+    parser.add_argument("--seeds", type=split_names, default=seeds, help=f"default: {','.join(seeds)}")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time; default: 1")
     parser.add_argument("--out", type=Path, default=Path("runs/records"), help="default: runs/records")
     parser.add_argument("--minutes", type=float, help="stop after this time; the same command continues")
@@ -276,7 +277,7 @@ def check(name: str, recipe: Recipe, out: Path) -> list[str]:
         mean = None if results is None else average(results, recipe.split, key)
         if results is None or mean is None:
             continue
-        if judge(recipe, key, results) == "not reached":
+        if not recipe.is_as_good_as(mean.mean, evaluation.required):
             lines.append(f"{name}, {key}: {mean.mean:.4g}, required {evaluation.required:g}")
         if published is not None and published.digest == results.digest:
             before = average(published, recipe.split, key)

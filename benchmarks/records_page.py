@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import fmean
-
-from seqwise.cli.recipes import build_commands, format_average
+from seqwise.cli.recipes import build_commands, describe_evaluation, format_average
 from seqwise.recipe_files import Recipe, list_recipe_names, read_recipe
 from seqwise.recipe_results import RecipeResults, average, get_results_file, judge, read_results
 
@@ -28,36 +26,23 @@ def build_rows(name: str, recipe: Recipe, results: RecipeResults | None) -> list
         title = f"[{name}](#{name})" if number == 0 else ""
         unit = recipe.unit if len(recipe.evaluations) == 1 else f"{recipe.unit}, {key}"
         bounds = [f"{value:g}" for value in (evaluation.published.value, evaluation.required, evaluation.goal)]
-        values = [format_mean(results, split, key) for split in ("test", "valid")]
-        times = describe_times(results) if number == 0 else ["", ""]
+        values = [format_mean(recipe, results, split, key) for split in ("test", "valid")]
+        has_times = results is not None and number == 0
+        times = [f"{results.minutes:.1f}", results.describe_device()] if has_times else ["", ""]
         verdict = judge(recipe, key, results) or "not measured"
         rows.append(f"| {' | '.join([title, unit, *bounds, *values, *times, verdict])} |")
     return rows
 
 
-def format_mean(results: RecipeResults | None, split: str, evaluation: str) -> str:
-    mean = None if results is None else average(results, split, evaluation)
-    return "" if mean is None else format_average(mean)
-
-
-def describe_times(results: RecipeResults | None) -> list[str]:
-    """Returns cells: mean minutes of a training, and the device."""
-    if results is None:
-        return ["", ""]
-    seeds = list(results.seeds.values())
-    devices = ", ".join(dict.fromkeys(seed.device for seed in seeds))
-    shared = max(seed.jobs for seed in seeds)
-    return [
-        f"{fmean(seed.minutes for seed in seeds):.1f}",
-        devices + (f", {shared} runs at a time" if shared > 1 else ""),
-    ]
+def format_mean(recipe: Recipe, results: RecipeResults | None, split: str, key: str) -> str:
+    mean = None if results is None else average(results, split, key)
+    is_fitted = split == "valid" and recipe.evaluations[key].is_fitted_to_validation
+    return "" if mean is None else format_average(mean) + is_fitted * ", fitted"
 
 
 def build_section(name: str, recipe: Recipe, results: RecipeResults | None) -> str:
     """Returns description, sources, selection, commands and the result of each seed."""
-    sources = [
-        f"- {key}: {each.published.value:g}, {each.published.source}" for key, each in recipe.evaluations.items()
-    ]
+    sources = [f"- {describe_evaluation(recipe, key)}" for key in recipe.evaluations]
     commands = "\n".join(build_commands(name, recipe))
     parts = [
         f"## {name}",

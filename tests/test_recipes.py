@@ -233,10 +233,29 @@ def test_results_are_averaged_over_seeds(tmp_path: Path):
 
 def test_results_are_judged_by_the_mean_of_the_seeds(tmp_path: Path):
     recipe = read_recipe(str(write_recipe(tmp_path)))
-    verdicts = [judge(recipe, "static", make_results(recipe, value, value)) for value in (59.0, 60.0, 61.0, 61.5)]
+    verdicts = [judge(recipe, "static", make_results(recipe, *[value] * 3)) for value in (59.0, 60.0, 61.0, 61.5)]
     assert verdicts == ["goal reached", "required reached", "required reached", "not reached"]
     assert judge(recipe, "static", None) == ""
     assert judge(recipe, "static", make_results(recipe, 50.0, digest="old")) == "settings changed"
+
+
+def test_fewer_than_three_seeds_reach_nothing(tmp_path: Path):
+    recipe = read_recipe(str(write_recipe(tmp_path)))
+    verdicts = [judge(recipe, "static", make_results(recipe, *values)) for values in ([50.0], [90.0, 90.0], [50.0] * 3)]
+    assert verdicts == ["1 of 3 seeds", "2 of 3 seeds", "goal reached"]
+
+
+def test_a_search_on_the_validation_split_is_fitted_to_it(tmp_path: Path):
+    for options, is_fitted in (
+        ("softmax_temperature: auto", True),
+        ("softmax_temperature: 0.9", False),
+        ("cache: true, cache_search: true", True),
+        ("dynamic: true, dynamic_search: false", False),
+        ("dynamic: true, dynamic_search: true", True),
+    ):
+        text = VALID.replace("    goal", f"    options: {{{options}}}\n    goal")
+        recipe = read_recipe(str(write_recipe(tmp_path, text)))
+        assert recipe.evaluations["static"].is_fitted_to_validation is is_fitted, options
 
 
 def test_new_seeds_are_added_and_results_of_other_settings_replaced(tmp_path: Path):

@@ -41,7 +41,7 @@ evaluations:
     goal: 90
     tolerance: 0.5
   slow:
-    options: {dynamic: true, dynamic_rate: 0.05}
+    options: {dynamic: true, dynamic_search: true}
     published: {value: 100, source: nowhere}
     required: 1000
     goal: 90
@@ -103,7 +103,7 @@ def test_the_next_command_follows_from_the_files(make_job, recipe_file, tmp_path
     while (command := job.find_next()) is not None:
         titles.append(command.title)
         assert command.words[:5] == ("evaluate", run, data, "--split", command.title.split()[1].rstrip(","))
-        assert ("--dynamic-rate" in command.words) == ("slow" in command.title)
+        assert ("--dynamic-search" in command.words) == ("slow" in command.title)
         write_file(command.output, json.dumps({"perplexity": 30.0 + len(titles)}))
     expected = ["valid, static", "valid, slow", "test, static", "test, slow"]
     assert titles == [f"evaluating {each}" for each in expected]
@@ -332,7 +332,8 @@ def test_the_page_has_every_recipe_and_its_results(benchmark_script, make_job, r
     assert rows[0].startswith(
         "| [own](#own) | twice the perplexity, static | 100 | 1000 | 90 | 60 (1) | 60 (1) | 2.0 | H1 |"
     )
-    assert rows[0].endswith("| goal reached |")
+    assert rows[0].endswith("| 1 of 3 seeds |")
+    assert rows[1].startswith("|  | twice the perplexity, slow | 100 | 1000 | 90 | 60 (1) | 60 (1), fitted |")
     assert "| 0 | 60 | 60 | 60 | 60 | 2.0 |" in page.build_section(job.name, job.recipe, results)
 
 

@@ -53,6 +53,13 @@ class RecipeEvaluation(RecipePart):
     tolerance: float = Field(gt=0)
     """How far a repetition may be from our result and still reproduce it: the noise of seeds and machines."""
 
+    @property
+    def is_fitted_to_validation(self) -> bool:
+        """Returns whether an option chooses numbers on the validation split: on that split the metric is optimistic."""
+        return "auto" in self.options.values() or any(
+            self.options.get(f"{each}_search") for each in ("cache", "dynamic")
+        )
+
     @field_validator("options")
     @classmethod
     def _reject_reserved(cls, options: dict[str, Any]) -> dict[str, Any]:

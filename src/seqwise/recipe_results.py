@@ -18,6 +18,8 @@ from seqwise.errors import UsageError
 from seqwise.files import write_text
 from seqwise.recipe_files import Recipe, find_recipe
 
+NUM_SEEDS = 3  # of a result; `benchmarks/records.py` runs so many, and fewer are not judged
+
 
 class SeedResult(BaseModel):
     """The run with one seed: metrics by name of the evaluation, in the unit of the published number."""
@@ -41,6 +43,17 @@ class RecipeResults(BaseModel):
     recipe: str
     digest: str  # of the recipe that was run
     seeds: dict[int, SeedResult]
+
+    @property
+    def minutes(self) -> float:
+        """Returns the mean over seeds."""
+        return statistics.fmean(seed.minutes for seed in self.seeds.values())
+
+    def describe_device(self) -> str:
+        """Returns the devices, and how many runs shared one."""
+        devices = ", ".join(dict.fromkeys(seed.device for seed in self.seeds.values()))
+        jobs = max(seed.jobs for seed in self.seeds.values())
+        return devices + (f", {jobs} runs at a time" if jobs > 1 else "")
 
     def to_json(self) -> str:
         values = self.model_dump(mode="json")
@@ -95,7 +108,10 @@ def average(results: RecipeResults, split: str, evaluation: str) -> Average | No
 
 
 def judge(recipe: Recipe, evaluation: str, results: RecipeResults | None) -> str:
-    """Returns what the results say about an evaluation of a recipe: goal, required, not reached, changed or nothing."""
+    """Returns what the results say about an evaluation of a recipe: goal, required, not reached, or why not.
+
+    Nothing is said about an evaluation that was not measured.
+    """
     if results is None:
         return ""
     if results.digest != recipe.compute_digest():
@@ -103,6 +119,8 @@ def judge(recipe: Recipe, evaluation: str, results: RecipeResults | None) -> str
     mean = average(results, recipe.split, evaluation)
     if mean is None:
         return ""
+    if mean.count < NUM_SEEDS:
+        return f"{mean.count} of {NUM_SEEDS} seeds"
     numbers = recipe.evaluations[evaluation]
     if recipe.is_as_good_as(mean.mean, numbers.goal):
         return "goal reached"

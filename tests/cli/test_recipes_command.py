@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from seqwise.recipe_files import list_recipe_names, read_recipe
+from seqwise.recipe_results import RecipeResults, SeedResult, add_results, get_results_file
 
 RECIPE = """\
 description: A small language model.
@@ -63,6 +64,22 @@ def test_one_recipe_is_shown_with_its_commands(seqwise_command, name):
     assert f"  seqwise train --recipe {name} {data} --out runs/{name}\n" in result.out
     assert f"  seqwise evaluate runs/{name} {data} --split {recipe.split}" in result.out
     assert json.loads(seqwise_command("recipes", name, "--json").out)["name"] == name
+
+
+def test_a_recipe_is_shown_with_its_unit_its_device_and_its_time(seqwise_command, recipe_file):
+    recipe_file.write_text(RECIPE.replace("unit: perplexity", "unit: nats\nscale: 0.6931471805599453"))
+    out = " ".join(seqwise_command("recipes", recipe_file).out.split())
+    assert "published, static: 60 (nats: 0.6931 × perplexity of seqwise evaluate), nowhere" in out
+    assert "time: not measured yet. Recipes are made for a GPU" in out
+    seeds = {
+        seed: SeedResult(
+            validation={"static": 60}, test={"static": 60}, minutes=minutes, device="H1", jobs=2, date="", version=""
+        )
+        for seed, minutes in ((0, 2.0), (1, 3.0))
+    }
+    add_results(get_results_file(str(recipe_file)), RecipeResults(recipe="own", digest="", seeds=seeds))
+    out = " ".join(seqwise_command("recipes", recipe_file).out.split())
+    assert "time: 2.5 minutes of training on H1, 2 runs at a time, mean of 2 seeds." in out
 
 
 def test_an_unknown_recipe_is_an_error(seqwise_command):

@@ -202,6 +202,8 @@ def test_the_temperature_is_chosen_on_the_validation_split(get_trained_model, bo
     assert evaluation.metrics["temperature_perplexity"] == pytest.approx(
         loaded.evaluate(book, softmax_temperature=best).metrics["temperature_perplexity"]
     )
+    fitted = loaded.evaluate(book, split="valid", softmax_temperature="auto")
+    assert f"chosen on the valid split of {book} (the very text that is scored: fitted to it" in fitted.method
 
 
 def test_an_adaptive_softmax_has_no_temperature(get_trained_model, book):

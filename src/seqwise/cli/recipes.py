@@ -15,7 +15,7 @@ import yaml
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
-from seqwise.errors import UsageError
+from seqwise.errors import UsageError, pluralize
 from seqwise.recipe_files import DATA_VARIABLE, Recipe, find_recipe, list_recipe_names, read_recipe
 from seqwise.recipe_results import RecipeResults, average, get_results_file, judge, read_results
 
@@ -141,10 +141,12 @@ def _describe_results(recipe: Recipe, evaluation: str, results: RecipeResults | 
     mean = None if results is None else average(results, recipe.split, evaluation)
     if results is None or mean is None:
         return ["–", "–", "–", ""]
-    seeds = list(results.seeds.values())
-    minutes = sum(seed.minutes for seed in seeds) / len(seeds)
-    devices = ", ".join(dict.fromkeys(seed.device for seed in seeds))
-    return [format_average(mean), f"{minutes:.1f}", devices, judge(recipe, evaluation, results)]
+    return [
+        format_average(mean),
+        f"{results.minutes:.1f}",
+        results.describe_device(),
+        judge(recipe, evaluation, results),
+    ]
 
 
 def format_average(value: Any) -> str:
@@ -157,12 +159,30 @@ def _print_recipe(name: str, recipe: Recipe) -> None:
     """Prints description, numbers, settings and commands."""
     console.write(f"{name}\n\n{_wrap(recipe.description)}\n")
     console.write("\n".join(console.align([list(COLUMNS), *_build_rows(name, recipe)], num_left=3)))
-    for key, evaluation in recipe.evaluations.items():
-        console.write(f"\npublished, {key}: {evaluation.published.value:g}, {evaluation.published.source}")
-    console.write(f"\nselection: {_wrap(recipe.selection)}")
+    for key in recipe.evaluations:
+        console.write(f"\n{_wrap(f'published, {describe_evaluation(recipe, key)}')}")
+    console.write(f"\n{_wrap(_describe_time(read_results(get_results_file(name))))}")
+    console.write(f"\n{_wrap(f'selection: {recipe.selection}')}")
     settings = yaml.safe_dump(recipe.get_setting_values(), sort_keys=False, allow_unicode=True).rstrip()
     console.write("\nsettings:\n" + textwrap.indent(settings, "  "))
     console.write("\ncommands:\n" + textwrap.indent("\n".join(build_commands(name, recipe)), "  "))
+
+
+def describe_evaluation(recipe: Recipe, key: str) -> str:
+    """Returns the published number of an evaluation, and how its unit follows from a metric of `seqwise evaluate`."""
+    published, factor = recipe.evaluations[key].published, "" if recipe.scale == 1 else f"{recipe.scale:.4g} × "
+    metric = f"{factor}{recipe.get_metric(key)}"
+    unit = "" if metric == recipe.unit.lower() else f" ({recipe.unit}: {metric} of seqwise evaluate)"
+    return f"{key}: {published.value:g}{unit}, {published.source}"
+
+
+def _describe_time(results: RecipeResults | None) -> str:
+    """Returns how long a training takes, and where that was measured."""
+    text = "not measured yet"
+    if results is not None:
+        seeds = pluralize(len(results.seeds), "seeds")
+        text = f"{results.minutes:.1f} minutes of training on {results.describe_device()}, mean of {seeds}"
+    return f"time: {text}. Recipes are made for a GPU; on a CPU a training takes many times as long."
 
 
 def _wrap(text: str) -> str:

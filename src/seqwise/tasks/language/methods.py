@@ -32,6 +32,7 @@ PHRASES = {
     "cache": "with the continuous cache",
     "dynamic": "by dynamic evaluation",
 }
+FITTED = " (the very text that is scored: fitted to it, so better than on new text)"
 
 
 @dataclass(frozen=True)
@@ -112,11 +113,13 @@ class MethodEvaluation:
         return MethodResult("dynamic", nats, f"dynamic evaluation: {dynamic.describe()}{origin}")
 
     def _find_validation(self, option: str, alternative: str) -> tuple[TokenStore, str]:
+        """Returns the validation split, and what it is, in words, also whether it is the text that is scored."""
         found = self.task.find_split(self.bundle, self.data, "valid", is_own=False)
         if found is None:
             problem = f"{option} needs a validation split: that of {self.data}, or that of the training data of the run"
             raise UsageError(f"{problem} ({self._describe_training_data()}).", fix=f"{alternative} instead.")
-        return found
+        store, where = found
+        return store, f"{where}{FITTED if store.path == self.store.path else ''}"
 
     def _find_training(self) -> tuple[TokenStore, str]:
         found = self.task.find_split(self.bundle, self.data, "train", is_own=True)
