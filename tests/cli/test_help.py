@@ -49,6 +49,12 @@ def test_main_options_are_explained(seqwise_command, monkeypatch):
     assert "seqwise train --help-all" in page
 
 
+def test_help_of_evaluate_has_the_methods_of_language_models(seqwise_command):
+    page = seqwise_command("evaluate", "--help").out
+    for option in ("--softmax-temperature", "--cache", "--dynamic"):
+        assert re.search(rf"^  {option} ", page, flags=re.MULTILINE)
+
+
 def test_help_shows_one_form_of_a_switch_and_help_all_both(seqwise_command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     assert re.search(r"^  --json  +Print the result", seqwise_command("evaluate", "--help").out, flags=re.MULTILINE)

@@ -21,6 +21,7 @@ from seqwise.training.validation import (
     choose_share,
     count_budget_tokens,
     estimate_share,
+    explain_share,
     measure_share,
 )
 
@@ -86,12 +87,21 @@ def test_a_time_budget_determines_how_many_tokens_are_validated(monkeypatch, sec
     assert clock[0] < 0.05 * seconds  # what the measurement itself takes
 
 
+def test_the_budget_explains_a_part_above_the_minimum_unless_the_interval_is_set():
+    split = Size(1_500_000)
+    share = choose_share(split, budget_tokens=10_000_000)
+    assert explain_share(share, split, has_interval=False) == ", so that it takes at most 10% of the budget"
+    assert explain_share(share, split, has_interval=True) == ""
+    assert "minimum" in explain_share(choose_share(split, budget_tokens=100_000), split, has_interval=False)
+
+
 def test_a_run_validates_on_a_part_of_the_split_and_at_the_end_on_more_of_it(book, tmp_path, capsys, small_minimum):
     """A tenth of 9,600 tokens of training costs as much as 3 · 960 of validation: 9 times 320, and 2,880 at the end."""
     assert train(book, *OPTIONS, "--budget", "9600-tokens", "--out", tmp_path / "run") == 0
     stderr = capsys.readouterr().err
     size = training_run.open_task(Run.open(tmp_path / "run")).valid_size().num_tokens
-    assert f"validation: {32_000 / size:.2g}% of the split, 320 tokens, during training" in stderr
+    minimum = "320 tokens, during training, the minimum with which two validations can be compared."
+    assert f"validation: {32_000 / size:.2g}% of the split, {minimum}" in stderr
     assert 9 <= len(list_validated_steps(tmp_path / "run")) <= 11
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["share"] == pytest.approx(320 / size)

@@ -29,6 +29,8 @@ OPTION_TASKS = DECODING_OPTION_TASKS | {
     "columns": ("classify", "tag", "translate", "caption"),
 }
 EXAMPLE = "seqwise evaluate runs/book book.txt --json"
+EXAMPLES = f"""{EXAMPLE}
+seqwise evaluate runs/book book.txt --softmax-temperature auto --cache --cache-search"""
 MIN_TEXT_WIDTH = 40  # terminal columns beside the numbers; with fewer, definitions are printed below them
 
 
@@ -38,7 +40,8 @@ class Evaluate(DecodingOptions):
     all of it."""
 
     main_options: ClassVar = (
-        "split", "columns", "out", "json", "device", "dynamic", "beam", "max-length", "length-penalty", "target",
+        "split", "columns", "out", "json", "device", "softmax-temperature", "cache", "dynamic",
+        "beam", "max-length", "length-penalty", "target",
     )  # fmt: skip
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -52,7 +55,7 @@ class Evaluate(DecodingOptions):
     columns: Annotated[str | None, UNSET] = None
     """Columns to read, if their names differ from those of the training data."""
     softmax_temperature: Annotated[FloatOrAuto | None, UNSET] = None
-    """language: also evaluate with logits divided by this number; auto: the best on the validation split."""
+    """language: also evaluate with logits divided by a number. auto: the best on the validation split."""
     cache: bool = TextEvaluationOptions.cache
     """language: also evaluate with a continuous cache of the text so far."""
     cache_window: int = TextEvaluationOptions.cache_window
@@ -87,7 +90,7 @@ class Evaluate(DecodingOptions):
 
 
 def main(argv: Sequence[str]) -> int:
-    args = parse(Evaluate, argv, prog="seqwise evaluate", example=EXAMPLE)
+    args = parse(Evaluate, argv, prog="seqwise evaluate", example=EXAMPLES)
     from seqwise.cli.progress import ProgressBar
     from seqwise.tasks.task import InferenceOptions
 

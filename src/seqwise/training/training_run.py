@@ -59,6 +59,7 @@ from seqwise.training.validation import (
     count_budget_tokens,
     describe_share,
     estimate_share,
+    explain_share,
     measure_share,
 )
 from seqwise.training.watch import LayerWatch
@@ -218,16 +219,14 @@ class TrainingRun:
             state.validation_share = choose_share(split, self.budget_tokens)
         elif not state.validation_share:
             start = read_clock()
-            share = measure_share(split, trainer.budget.amount, self.world, self._validate)
-            state.validation_share = share
+            state.validation_share = measure_share(split, trainer.budget.amount, self.world, self._validate)
             state.validating_outside += read_clock() - start
         if state.validation_share < 1 and self.budget_tokens is not None:
             trainer.validation_cost = FORWARD_COST * state.validation_share * split.num_tokens / self.budget_tokens
         if state.validation_share < 1 and not state.ended:
-            self.log(
-                f"validation: {describe_share(state.validation_share, split.num_tokens, self.task.unit)} during "
-                f"training, so that it takes at most {MAX_VALIDATION_SHARE:.0%} of the budget."
-            )
+            share = describe_share(state.validation_share, split.num_tokens, self.task.unit)
+            reason = explain_share(state.validation_share, split, bool(trainer.settings.validate_every))
+            self.log(f"validation: {share} during training{reason}.")
 
     def finish(self) -> Summary | None:
         """Returns times and metrics of a finished run, and saves them as `summary.json`; None if it is not finished.

@@ -77,6 +77,16 @@ def describe_share(share: float, num_tokens: int, unit: str) -> str:
     return f"{100 * share:.2g}% of the split, {share * num_tokens:,.0f} {unit}," if share < 1 else "all of the split"
 
 
+def explain_share(share: float, split: Size, has_interval: bool) -> str:
+    """Returns why this share is evaluated during training, as the end of a sentence.
+
+    With an interval between validations that the user has set, they may take more of the budget.
+    """
+    if share == choose_minimum_share(split):
+        return ", the minimum with which two validations can be compared"
+    return "" if has_interval else f", so that it takes at most {MAX_VALIDATION_SHARE:.0%} of the budget"
+
+
 def _round_up(share: float) -> float:
     """Returns the share, or 1 for nearly the whole split."""
     return 1.0 if share > MAX_PARTIAL_SHARE else share
