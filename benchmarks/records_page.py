@@ -58,7 +58,11 @@ def build_section(name: str, recipe: Recipe, results: RecipeResults | None) -> s
 
 def build_seeds_table(recipe: Recipe, results: RecipeResults) -> str:
     splits = ("validation", "test") if recipe.split == "test" else ("validation",)
-    columns = [f"{split}, {key}" for split in splits for key in recipe.evaluations]
+    columns = [
+        f"{split}, {key}" + (split == "validation" and each.is_fitted_to_validation) * " (fitted)"
+        for split in splits
+        for key, each in recipe.evaluations.items()
+    ]
     rows = ["| seed | " + " | ".join(columns) + " | minutes | date | version |", "|---" * (len(columns) + 4) + "|"]
     for seed, result in sorted(results.seeds.items()):
         values = [getattr(result, split).get(key) for split in splits for key in recipe.evaluations]

@@ -334,7 +334,9 @@ def test_the_page_has_every_recipe_and_its_results(benchmark_script, make_job, r
     )
     assert rows[0].endswith("| 1 of 3 seeds |")
     assert rows[1].startswith("|  | twice the perplexity, slow | 100 | 1000 | 90 | 60 (1) | 60 (1), fitted |")
-    assert "| 0 | 60 | 60 | 60 | 60 | 2.0 |" in page.build_section(job.name, job.recipe, results)
+    section = page.build_section(job.name, job.recipe, results)
+    assert "| seed | validation, static | validation, slow (fitted) | test, static | test, slow |" in section
+    assert "| 0 | 60 | 60 | 60 | 60 | 2.0 |" in section
 
 
 @pytest.mark.slow
