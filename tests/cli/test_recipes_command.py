@@ -79,7 +79,7 @@ def test_a_recipe_is_shown_with_its_unit_its_device_and_its_time(seqwise_command
     }
     add_results(get_results_file(str(recipe_file)), RecipeResults(recipe="own", digest="", seeds=seeds))
     out = " ".join(seqwise_command("recipes", recipe_file).out.split())
-    assert "time: 2.5 minutes of training on H1, 2 runs at a time, mean of 2 seeds." in out
+    assert "time: 2.5 minutes of training on H1, 2 runs at a time (2 seeds)." in out
 
 
 def test_an_unknown_recipe_is_an_error(seqwise_command):

@@ -15,7 +15,7 @@ import yaml
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
-from seqwise.errors import UsageError, pluralize
+from seqwise.errors import UsageError
 from seqwise.recipe_files import DATA_VARIABLE, Recipe, find_recipe, list_recipe_names, read_recipe
 from seqwise.recipe_results import RecipeResults, average, get_results_file, judge, read_results
 
@@ -180,8 +180,8 @@ def _describe_time(results: RecipeResults | None) -> str:
     """Returns how long a training takes, and where that was measured."""
     text = "not measured yet"
     if results is not None:
-        seeds = pluralize(len(results.seeds), "seeds")
-        text = f"{results.minutes:.1f} minutes of training on {results.describe_device()}, mean of {seeds}"
+        seeds = "one seed" if len(results.seeds) == 1 else f"{len(results.seeds)} seeds"
+        text = f"{results.minutes:.1f} minutes of training on {results.describe_device()} ({seeds})"
     return f"time: {text}. Recipes are made for a GPU; on a CPU a training takes many times as long."
 
 
