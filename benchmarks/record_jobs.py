@@ -151,13 +151,14 @@ class Job:
 
 
 def save_result(job: Job, num_jobs: int) -> None:
-    """Adds the result of a finished run to OUT/results; one that was saved before is left as it is."""
+    """Adds the result of a finished run to OUT/results; one that was saved with all evaluations is left as it is."""
     file = get_output_file(job.out, job.name)
     saved, digest = read_results(file), job.recipe.compute_digest()
-    if saved is None or saved.digest != digest or job.seed not in saved.seeds:
+    before = saved.seeds.get(job.seed) if saved is not None and saved.digest == digest else None
+    result = job.read_result(num_jobs)
+    if before is None or (before.validation, before.test) != (result.validation, result.test):
         name = find_recipe(job.name).stem
-        seeds = {job.seed: job.read_result(num_jobs)}
-        add_results(file, RecipeResults(recipe=name, digest=digest, seeds=seeds))
+        add_results(file, RecipeResults(recipe=name, digest=digest, seeds={job.seed: result}))
 
 
 def get_output_file(out: Path, name: str) -> Path:

@@ -58,14 +58,17 @@ def build_section(name: str, recipe: Recipe, results: RecipeResults | None) -> s
 
 def build_seeds_table(recipe: Recipe, results: RecipeResults) -> str:
     splits = ("validation", "test") if recipe.split == "test" else ("validation",)
-    columns = [
-        f"{split}, {key}" + (split == "validation" and each.is_fitted_to_validation) * " (fitted)"
-        for split in splits
-        for key, each in recipe.evaluations.items()
-    ]
+    columns = [name_column(recipe, split, key) for split in splits for key in recipe.evaluations]
     rows = ["| seed | " + " | ".join(columns) + " | minutes | date | version |", "|---" * (len(columns) + 4) + "|"]
     for seed, result in sorted(results.seeds.items()):
         values = [getattr(result, split).get(key) for split in splits for key in recipe.evaluations]
         cells = ["" if value is None else f"{value:.5g}" for value in values]
         rows.append(f"| {' | '.join([str(seed), *cells, f'{result.minutes:.1f}', result.date, result.version])} |")
     return "\n".join(rows)
+
+
+def name_column(recipe: Recipe, split: str, evaluation: str) -> str:
+    """Returns the header of a column: the split, and the evaluation if there are several."""
+    is_fitted = split == "validation" and recipe.evaluations[evaluation].is_fitted_to_validation
+    name = split if len(recipe.evaluations) == 1 else f"{split}, {evaluation}"
+    return name + " (fitted)" * is_fitted

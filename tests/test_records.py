@@ -294,10 +294,12 @@ def test_progress_has_the_newest_step_and_validation(make_job):
 def test_results_of_unknown_recipes_are_not_published(records, tmp_path, capsys):
     assert records.main(["--publish", str(tmp_path)]) == 2
     assert "there are no results" in capsys.readouterr().err
-    results = {"recipe": "own", "digest": "", "seeds": {}}
-    write_file(tmp_path / "results" / "own.json", json.dumps(results))
-    assert records.main(["--publish", str(tmp_path)]) == 2
-    assert "not results of a recipe in the repository" in capsys.readouterr().err
+    seed = {"validation": {}, "test": {}, "minutes": 1.0, "device": "", "jobs": 1, "date": "", "version": ""}
+    for seeds, problem in (({}, "not the results of a recipe"), ({0: seed}, "of a recipe in the repository")):
+        results = {"recipe": "own", "digest": "", "seeds": seeds}
+        write_file(tmp_path / "results" / "own.json", json.dumps(results))
+        assert records.main(["--publish", str(tmp_path)]) == 2
+        assert problem in capsys.readouterr().err
 
 
 def test_results_are_published_beside_the_recipes(records, tmp_path, monkeypatch, capsys):
@@ -337,6 +339,22 @@ def test_the_page_has_every_recipe_and_its_results(benchmark_script, make_job, r
     section = page.build_section(job.name, job.recipe, results)
     assert "| seed | validation, static | validation, slow (fitted) | test, static | test, slow |" in section
     assert "| 0 | 60 | 60 | 60 | 60 | 2.0 |" in section
+
+
+def test_a_saved_result_without_all_evaluations_is_completed(record_jobs, make_job):
+    job = make_job()
+    job.prepare()
+    finish_training(job)
+    write_file(job.find_next().output, json.dumps({"perplexity": 30.0}))
+    file = record_jobs.get_output_file(job.out, job.name)
+    record_jobs.save_result(job, 1)
+    assert read_results(file).seeds[0].validation == {"static": 60.0}
+    while (command := job.find_next()) is not None:
+        write_file(command.output, json.dumps({"perplexity": 30.0}))
+    record_jobs.save_result(job, 1)
+    assert read_results(file).seeds[0].validation == {"static": 60.0, "slow": 60.0}
+    record_jobs.save_result(job, 4)  # nothing is new: the number of jobs stays that of the training
+    assert read_results(file).seeds[0].jobs == 1
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from seqwise.errors import UsageError
 from seqwise.files import write_text
@@ -42,7 +42,7 @@ class RecipeResults(BaseModel):
 
     recipe: str
     digest: str  # of the recipe that was run
-    seeds: dict[int, SeedResult]
+    seeds: dict[int, SeedResult] = Field(min_length=1)
 
     @property
     def minutes(self) -> float:

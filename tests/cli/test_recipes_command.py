@@ -70,16 +70,17 @@ def test_a_recipe_is_shown_with_its_unit_its_device_and_its_time(seqwise_command
     recipe_file.write_text(RECIPE.replace("unit: perplexity", "unit: nats\nscale: 0.6931471805599453"))
     out = " ".join(seqwise_command("recipes", recipe_file).out.split())
     assert "published, static: 60 (nats: 0.6931 × perplexity of seqwise evaluate), nowhere" in out
-    assert "time: not measured yet. Recipes are made for a GPU" in out
+    assert "time: not measured yet. The settings are made for a GPU." in out
     seeds = {
         seed: SeedResult(
             validation={"static": 60}, test={"static": 60}, minutes=minutes, device="H1", jobs=2, date="", version=""
         )
         for seed, minutes in ((0, 2.0), (1, 3.0))
     }
-    add_results(get_results_file(str(recipe_file)), RecipeResults(recipe="own", digest="", seeds=seeds))
-    out = " ".join(seqwise_command("recipes", recipe_file).out.split())
-    assert "time: 2.5 minutes of training on H1, 2 runs at a time (2 seeds)." in out
+    for digest, remark in ((read_recipe(str(recipe_file)).compute_digest(), ""), ("", ", with earlier settings")):
+        add_results(get_results_file(str(recipe_file)), RecipeResults(recipe="own", digest=digest, seeds=seeds))
+        out = " ".join(seqwise_command("recipes", recipe_file).out.split())
+        assert f"time: 2.5 minutes of training on H1, 2 runs at a time (2 seeds{remark})." in out
 
 
 def test_an_unknown_recipe_is_an_error(seqwise_command):
@@ -148,6 +149,11 @@ def test_the_commands_after_training_evaluate_as_the_recipe_does(seqwise_command
     assert f"\n  seqwise evaluate {run} {book} --split test --cache --cache-window 50\n" in result.err
     recipe_file.unlink()
     result = seqwise_command("train", "--resume", run)
+    assert f"\n  seqwise evaluate {run} {book}\n" in result.err
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("seqwise train", "seqwise 'train"))  # a quote that is not closed
+    result = seqwise_command("train", "--resume", run)
+    assert result.status == 0
     assert f"\n  seqwise evaluate {run} {book}\n" in result.err
 
 

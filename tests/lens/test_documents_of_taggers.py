@@ -14,7 +14,7 @@ from seqwise.lens.horizon import horizon
 from seqwise.tasks.tag.features import CAPITALIZED, LOWER_CASE
 from seqwise.tasks.tag.inspection import score_tag
 from seqwise.tasks.tag.model import EncodedSentences, TagBatch, TagVocabulary
-from seqwise.tasks.tag.reader import split_long_sentences
+from seqwise.tasks.tag.spans import split_long_sentences
 from seqwise.training.api import TrainedModel
 
 DOCUMENT = """-DOCSTART- O

@@ -223,7 +223,7 @@ def test_a_tagger_of_documents_says_that_it_reads_the_text_alone(context, tmp_pa
                 "tag": {"features": 4}}  # fmt: skip
     seqwise.train(str(tmp_path / "names.conll"), settings=settings, out=tmp_path / "run")
     (warning,) = tag(context, str(tmp_path / "run"), "Ann waits")["warnings"]
-    assert "this text is taken as a whole one" in warning
+    assert "This text, or each part of it, counts as one" in warning
 
 
 def test_a_long_text_is_tagged_in_parts(context, runs_folder):

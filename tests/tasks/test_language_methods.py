@@ -395,15 +395,18 @@ def test_mean_squares_of_gradients_equal_a_plain_loop(get_trained_model, book, m
         torch.testing.assert_close(ours.double(), (theirs / count).sqrt(), rtol=1e-4, atol=1e-9)
 
 
-@pytest.mark.parametrize(("factor", "problem"), [(math.nan, "the loss of"), (1.0, "gradients on")])
-def test_statistics_that_are_not_finite_are_not_blamed_on_the_rate(factor, problem, get_trained_model, book):
+@pytest.mark.parametrize(
+    ("factor", "problem", "fix"),
+    [(math.nan, "the loss of", "Check the weights"), (1.0, "gradients on", "Use --dynamic-method sgd")],
+)
+def test_statistics_that_are_not_finite_are_not_blamed_on_the_rate(factor, problem, fix, get_trained_model, book):
     loaded = get_trained_model()
     model = deepcopy(loaded.model)
     model.embedding.weight.data *= factor
     model.embedding.weight.register_hook(lambda grad: grad * 1e25)  # finite, but not its square
     with pytest.raises(NonFiniteError, match=rf"{problem} the training split .*not finite") as error:
         measure_rms_gradients(model, get_store(loaded, book, "train"), loaded.settings, 5)
-    assert error.value.fix == "Use --dynamic-method sgd, which needs no statistics of gradients."
+    assert error.value.fix.startswith(fix)
 
 
 def test_the_rms_update_equals_a_plain_loop(get_trained_model, book):

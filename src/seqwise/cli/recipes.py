@@ -140,9 +140,9 @@ def _describe_results(recipe: Recipe, evaluation: str, results: RecipeResults | 
     """Returns cells: our mean, minutes of a run, the device and a verdict."""
     mean = None if results is None else average(results, recipe.split, evaluation)
     if results is None or mean is None:
-        return ["–", "–", "–", ""]
+        return ["–", "–", "–", "not measured"]
     return [
-        format_average(mean),
+        format_average(mean) + (", validation" if recipe.split == "valid" else ""),
         f"{results.minutes:.1f}",
         results.describe_device(),
         judge(recipe, evaluation, results),
@@ -161,7 +161,7 @@ def _print_recipe(name: str, recipe: Recipe) -> None:
     console.write("\n".join(console.align([list(COLUMNS), *_build_rows(name, recipe)], num_left=3)))
     for key in recipe.evaluations:
         console.write(f"\n{_wrap(f'published, {describe_evaluation(recipe, key)}')}")
-    console.write(f"\n{_wrap(_describe_time(read_results(get_results_file(name))))}")
+    console.write(f"\n{_wrap(_describe_time(recipe, read_results(get_results_file(name))))}")
     console.write(f"\n{_wrap(f'selection: {recipe.selection}')}")
     settings = yaml.safe_dump(recipe.get_setting_values(), sort_keys=False, allow_unicode=True).rstrip()
     console.write("\nsettings:\n" + textwrap.indent(settings, "  "))
@@ -176,13 +176,13 @@ def describe_evaluation(recipe: Recipe, key: str) -> str:
     return f"{key}: {published.value:g}{unit}, {published.source}"
 
 
-def _describe_time(results: RecipeResults | None) -> str:
+def _describe_time(recipe: Recipe, results: RecipeResults | None) -> str:
     """Returns how long a training takes, and where that was measured."""
-    text = "not measured yet"
-    if results is not None:
-        seeds = "one seed" if len(results.seeds) == 1 else f"{len(results.seeds)} seeds"
-        text = f"{results.minutes:.1f} minutes of training on {results.describe_device()} ({seeds})"
-    return f"time: {text}. Recipes are made for a GPU; on a CPU a training takes many times as long."
+    if results is None:
+        return "time: not measured yet. The settings are made for a GPU."
+    seeds = "one seed" if len(results.seeds) == 1 else f"{len(results.seeds)} seeds"
+    changed = ", with earlier settings" if results.digest != recipe.compute_digest() else ""
+    return f"time: {results.minutes:.1f} minutes of training on {results.describe_device()} ({seeds}{changed})."
 
 
 def _wrap(text: str) -> str:

@@ -265,7 +265,7 @@ def _run_training(run: Run, task: Task | None, world: World, budget_command: str
         if summary is not None:
             console.log(describe_summary(summary, *training.task.primary_metric))
         console.log(f"done: {training.ended}. Saved in {folder}")
-        for command in _build_evaluate_commands(run):
+        for command in _suggest_evaluations(run):
             console.log(f"  {command}")
         console.log(f"  seqwise predict {folder} {shlex.quote(get_example_input(run))}")
     elif world.is_first:
@@ -273,11 +273,11 @@ def _run_training(run: Run, task: Task | None, world: World, budget_command: str
     return 0 if training.ended else INTERRUPTED
 
 
-def _build_evaluate_commands(run: Run) -> list[str]:
+def _suggest_evaluations(run: Run) -> list[str]:
     """Returns the commands that evaluate a run: those of its recipe, if it was started with one that can be read."""
     folder, data = shlex.quote(str(run.folder)), shlex.quote(run.metadata.data)
-    recipe = find_value(shlex.split(run.metadata.command), "--recipe")
-    with suppress(UsageError):
+    with suppress(UsageError, ValueError):  # the command in config.yaml may have been edited
+        recipe = find_value(shlex.split(run.metadata.command), "--recipe")
         if recipe is not None:
             return build_evaluate_commands(read_recipe(recipe), folder, data)
     return [f"seqwise evaluate {folder} {data}"]

@@ -95,6 +95,7 @@ class Recurrent(nn.Module):
 
     @property
     def drops_state(self) -> bool:
+        """Whether the state is dropped now: in training, with state dropout."""
         return self.training and self.state_dropout > 0
 
     def draw_state_mask(self, x: Tensor) -> Tensor | None:

@@ -20,9 +20,7 @@ from seqwise.lens.visible_context import MIN_TARGETS, VisibleContext, split_batc
 from seqwise.tasks.classify.model import collate
 from seqwise.tasks.forecast.selection import read_windows, select_steps
 from seqwise.tasks.inspection import choose_evenly, get_device
-from seqwise.tasks.tag.features import find_casings
-from seqwise.tasks.tag.model import EncodedSentences, TagModel, TagVocabulary
-from seqwise.tasks.tag.reader import split_long_sentences
+from seqwise.tasks.tag.model import EncodedSentences, TagModel, TagVocabulary, find_document_casings
 from seqwise.tasks.tag.spans import OUTSIDE, Sentence
 from seqwise.training.api import TrainedModel
 
@@ -77,11 +75,11 @@ def open_tag_context(
     examples, key = read_examples(model, data)
     limit = model.settings.data.max_length
     sentences = [replace(each, words=each.words[:limit], tags=each.tags[:limit]) for each in examples]
-    casings = find_casings(sentences, split_long_sentences(examples, limit))
     words = [(number, position) for number, each in enumerate(sentences) for position in range(len(each.words))]
     chosen = [words[index] for index in choose_evenly(len(words), num_targets)]
     check_count(len(chosen), "words")
     vocabulary = TagVocabulary.from_preprocessor(model.run.preprocessor)
+    casings = find_document_casings(vocabulary, sentences, examples, limit)
     true_tags = [vocabulary.get_tag_ids(sentences[number].tags)[position] for number, position in chosen]
     targets, network = np.array(true_tags), model.model
     assert isinstance(network, TagModel)
@@ -93,7 +91,7 @@ def open_tag_context(
         encoded = EncodedSentences(
             [Sentence(piece, (OUTSIDE,) * len(piece)) for piece in pieces],
             vocabulary,
-            [casings[number][part] for number, part in visible],
+            None if casings is None else [casings[number][part] for number, part in visible],
         )
         losses = []
         for part in split_batches(len(chosen), min(2 * n + 1, limit)):

@@ -10,7 +10,8 @@ import pytest
 
 from seqwise.config import Settings
 from seqwise.tasks.tag.code import find_code_tokens, read_code_lines, tokenize_module
-from seqwise.tasks.tag.reader import TaggedSplits, read_tagged_data, split_long_sentences
+from seqwise.tasks.tag.reader import TaggedSplits, read_tagged_data
+from seqwise.tasks.tag.spans import split_long_sentences
 
 SENTENCES = "EU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\nBlackburn NNP I-PER\n\nYes UH O\n\nNo UH O\n"
 

@@ -19,9 +19,7 @@ from seqwise.tasks.classify.task import encode, get_label_ids
 from seqwise.tasks.corpus_task import CHARACTER_NGRAM_LENGTH, NGRAM_LENGTH, CorpusTask, hash_ngrams
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.inspection import choose_evenly
-from seqwise.tasks.tag.features import find_casings
-from seqwise.tasks.tag.model import EncodedSentences, TagVocabulary
-from seqwise.tasks.tag.reader import split_long_sentences
+from seqwise.tasks.tag.model import EncodedSentences, TagVocabulary, find_document_casings
 from seqwise.tasks.training_summary import hash_texts
 
 DUPLICATES, MANY_DUPLICATES = 0.05, 0.2  # share of the training split that repeats another part of it
@@ -199,8 +197,7 @@ def score_sentences(
     vocabulary, model = TagVocabulary.from_preprocessor(bundle.preprocessor), bundle.model
     limit = bundle.settings.data.max_length
     examples = [each for each in examples if len(each.words) <= limit]
-    casings = find_casings(examples, split_long_sentences(documents, limit))
-    encoded = EncodedSentences(examples, vocabulary, casings)
+    encoded = EncodedSentences(examples, vocabulary, find_document_casings(vocabulary, examples, documents, limit))
     device, scored = model.embedding.weight.device, []
     for start in range(0, len(examples), 64):
         batch = encoded.collate(np.arange(start, min(start + 64, len(examples)))).to(device)

@@ -13,8 +13,8 @@ from seqwise.studio.work.predictions import load_task, warn_about_unknown
 from seqwise.studio.worker import Context
 from seqwise.tasks.inspection import get_device
 from seqwise.tasks.tag.model import EncodedSentences, TagModel, TagVocabulary
-from seqwise.tasks.tag.reader import find_token_offsets, split_long_sentences
-from seqwise.tasks.tag.spans import OUTSIDE, Sentence
+from seqwise.tasks.tag.reader import find_token_offsets
+from seqwise.tasks.tag.spans import OUTSIDE, Sentence, split_long_sentences
 
 NUM_ALTERNATIVES = 5
 
@@ -37,7 +37,7 @@ def tag(context: Context, run: str, text: str) -> dict[str, Any]:
     warnings = [] if trained.settings.tag.characters else warn_about_unknown(unknown)  # else it reads their characters
     if trained.settings.tag.features:
         warnings.append(
-            "The model reads how words are cased elsewhere in a document: this text is taken as a whole one."
+            "The model reads how words are cased elsewhere in a document. This text, or each part of it, counts as one."
         )
     if len(segments) > 1:
         warnings.append(f"The model reads {limit:,} words at once: the text is tagged in {len(segments)} parts.")

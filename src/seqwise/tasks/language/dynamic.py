@@ -158,7 +158,8 @@ def measure_rms_gradients(
             lambda done: progress(done, len(store) - 1),
         )
     except NonFiniteError as error:  # its fix is about updates, and there was none
-        raise NonFiniteError("the loss of the training split is not finite.", fix=STATISTICS_FIX) from error
+        fix = "Check the weights with seqwise inspect RUN --view health; train again with half the learning rate."
+        raise NonFiniteError("the loss of the training split is not finite.", fix=fix) from error
     torch._foreach_div_(squares, float(sums.num_segments))
     torch._foreach_sqrt_(squares)
     if not all(bool(each.isfinite().all()) for each in squares):

@@ -31,9 +31,7 @@ from seqwise.tasks.error_report import (
     SliceGroup,
     keep_most_confused,
 )
-from seqwise.tasks.tag.features import find_casings
-from seqwise.tasks.tag.model import EncodedSentences, TagVocabulary
-from seqwise.tasks.tag.reader import split_long_sentences
+from seqwise.tasks.tag.model import EncodedSentences, TagVocabulary, find_document_casings
 from seqwise.tasks.tag.span_errors import KINDS, count_span_errors
 from seqwise.tasks.tag.spans import (
     DEFINITIONS,
@@ -41,6 +39,7 @@ from seqwise.tasks.tag.spans import (
     Sentence,
     SpanCounts,
     extract_spans,
+    split_long_sentences,
 )
 from seqwise.tasks.tag.task import EVALUATION_BATCH_SIZE, MAX_EVALUATION_TOKENS, Tag
 from seqwise.tasks.task import ModelBundle
@@ -117,7 +116,8 @@ def tag_sentences(
     """
     model, max_length = bundle.model.eval(), bundle.settings.data.max_length
     pieces = split_long_sentences(sentences, max_length)
-    encoded = EncodedSentences(pieces, vocabulary, find_casings(pieces, split_long_sentences(documents, max_length)))
+    casings = find_document_casings(vocabulary, pieces, documents, max_length)
+    encoded = EncodedSentences(pieces, vocabulary, casings)
     device, num_done = model.embedding.weight.device, 0
     is_equivalent = build_tag_equivalence(vocabulary).to(device)
     results: list[tuple[list[str], np.ndarray, float]] = [([], np.zeros(0), 0.0)] * len(pieces)

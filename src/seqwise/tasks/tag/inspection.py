@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 
 import numpy as np
 from torch import Tensor
 
 from seqwise.heads.tag import compute_log_marginal
 from seqwise.tasks.inspection import USER_TEXT, Answer, InspectedInput, check_length, get_device
-from seqwise.tasks.tag.features import find_casings
-from seqwise.tasks.tag.model import EncodedSentences, TagBatch, TagModel, TagVocabulary
-from seqwise.tasks.tag.reader import find_token_offsets, split_long_sentences
+from seqwise.tasks.tag.model import EncodedSentences, TagBatch, TagModel, TagVocabulary, find_document_casings
+from seqwise.tasks.tag.reader import find_token_offsets
 from seqwise.tasks.tag.spans import OUTSIDE, Sentence
 from seqwise.tasks.task import ModelBundle
 
@@ -24,7 +23,7 @@ def inspect_text(bundle: ModelBundle, text: str) -> InspectedInput:
     words = tuple(text[start:end] for start, end in find_token_offsets(text, bundle.preprocessor))
     check_length(len(words), bundle.settings.data.max_length, "words")
     sentence = Sentence(words, (OUTSIDE,) * len(words))
-    return inspect_sentence(bundle, sentence, find_casings([sentence])[0], USER_TEXT, is_tagged=False)
+    return inspect_sentence(bundle, sentence, None, USER_TEXT, is_tagged=False)
 
 
 def inspect_examples(
@@ -37,16 +36,19 @@ def inspect_examples(
     limit, chosen = bundle.settings.data.max_length, set(sentences)
     documents = chain.from_iterable(part for part in parts.values() if not chosen.isdisjoint(part))
     pieces = [replace(sentence, words=sentence.words[:limit], tags=sentence.tags[:limit]) for sentence in sentences]
-    casings = find_casings(pieces, split_long_sentences(list(documents), limit))
+    vocabulary = TagVocabulary.from_preprocessor(bundle.preprocessor)
+    found = find_document_casings(vocabulary, pieces, list(documents), limit)
+    casings: Iterable[np.ndarray | None] = repeat(None) if found is None else found
     return [inspect_sentence(bundle, *each, is_tagged=True) for each in zip(pieces, casings, descriptions)]
 
 
 def inspect_sentence(
-    bundle: ModelBundle, sentence: Sentence, casings: np.ndarray, description: str, is_tagged: bool
+    bundle: ModelBundle, sentence: Sentence, casings: np.ndarray | None, description: str, is_tagged: bool
 ) -> InspectedInput:
     """Returns a sentence with an answer for each word, those in spans first; with `is_tagged` its tags are true."""
     model, vocabulary = bundle.model, TagVocabulary.from_preprocessor(bundle.preprocessor)
-    batch = EncodedSentences([sentence], vocabulary, [casings]).collate(np.arange(1)).to(get_device(model))
+    encoded = EncodedSentences([sentence], vocabulary, None if casings is None else [casings])
+    batch = encoded.collate(np.arange(1)).to(get_device(model))
     predicted = model.decode(batch)
     true = batch.tag_ids if is_tagged else predicted
     batch = replace(batch, tag_ids=true)

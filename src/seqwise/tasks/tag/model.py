@@ -45,6 +45,7 @@ from seqwise.tasks.tag.spans import (
     convert_to_bioes,
     extract_spans,
     replace_whitespace,
+    split_long_sentences,
 )
 from seqwise.tasks.task import Preprocessor
 from seqwise.text.tokenizer import Tokenizer
@@ -148,6 +149,15 @@ class TagVocabulary:
         if self.has_spans:
             tags = convert_to_bioes(extract_spans(tags), len(tags))
         return [self._tag_ids.get(tag, 0) for tag in tags]
+
+
+def find_document_casings(
+    vocabulary: TagVocabulary, sentences: Sequence[Sentence], documents: Sequence[Sentence], max_length: int
+) -> list[np.ndarray] | None:
+    """Returns the casings of sentences, given all sentences of their split; None if the model has no features."""
+    if not vocabulary.num_features:
+        return None
+    return find_casings(sentences, split_long_sentences(documents, max_length))
 
 
 class EncodedSentences:

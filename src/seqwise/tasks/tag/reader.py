@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -229,16 +229,6 @@ def _warn_about_splits(splits: TaggedSplits) -> None:
                 sentence.file,
                 sentence.line,
             )
-
-
-def split_long_sentences(sentences: Sequence[Sentence], max_length: int) -> list[Sentence]:
-    """Returns the sentences with those of more than `max_length` words split into several; no word is lost."""
-    pieces: list[Sentence] = []
-    for sentence in sentences:
-        for start in range(0, len(sentence.words), max_length):
-            words, tags = sentence.words[start : start + max_length], sentence.tags[start : start + max_length]
-            pieces.append(replace(sentence, words=words, tags=tags, line=sentence.get_location(start)[1]))
-    return pieces
 
 
 def count_words(sentences: Sequence[Sentence]) -> Counter[str]:

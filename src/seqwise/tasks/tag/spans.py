@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,16 @@ class Sentence:
     def get_location(self, index: int) -> tuple[str, int]:
         """Returns file and line of a word."""
         return self.file, self.line + index * self.line_step
+
+
+def split_long_sentences(sentences: Sequence[Sentence], max_length: int) -> list[Sentence]:
+    """Returns the sentences with those of more than `max_length` words split into several; no word is lost."""
+    pieces: list[Sentence] = []
+    for sentence in sentences:
+        for start in range(0, len(sentence.words), max_length):
+            words, tags = sentence.words[start : start + max_length], sentence.tags[start : start + max_length]
+            pieces.append(replace(sentence, words=words, tags=tags, line=sentence.get_location(start)[1]))
+    return pieces
 
 
 # Schemes

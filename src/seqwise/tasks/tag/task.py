@@ -46,7 +46,6 @@ from seqwise.tasks.tag.reader import (
     count_words,
     find_token_offsets,
     read_tagged_data,
-    split_long_sentences,
 )
 from seqwise.tasks.tag.spans import (
     DEFINITIONS,
@@ -59,6 +58,7 @@ from seqwise.tasks.tag.spans import (
     format_prediction,
     list_bioes_tags,
     score_examples,
+    split_long_sentences,
     write_tags,
 )
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Preprocessor, ProcessGroup, Size
