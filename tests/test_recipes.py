@@ -23,8 +23,17 @@ from seqwise.cli.recipes import build_evaluation_options
 from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import LOWER_IS_BETTER
 from seqwise.recipe_files import Recipe, list_recipe_names, read_recipe
-from seqwise.recipe_results import RecipeResults, SeedResult, add_results, average, judge, read_results
+from seqwise.recipe_results import (
+    RecipeResults,
+    SeedResult,
+    add_results,
+    average,
+    get_results_file,
+    judge,
+    read_results,
+)
 
+ROOT = Path(__file__).parents[1]
 RECIPES = list_recipe_names()
 SMALL: dict[str, Any] = {
     "budget": "200-tokens",
@@ -118,6 +127,25 @@ def test_the_data_of_every_recipe_without_preparation_exists():
     assert [recipe.data for recipe in recipes if not recipe.prepare and not (folder / recipe.data).exists()] == []
     with gzip.open(folder / "ptb" / "ptb.train.txt.gz", "rt") as file:
         assert file.read(4) == " aer"  # lines begin and end with a space, which ptb-characters removes
+
+
+@pytest.mark.parametrize(
+    ("row", "names", "form"),
+    [
+        ("WikiText-2, words", ["wikitext2-awd-1cycle"], ".1f"),
+        ("Multi30k en→de, sacreBLEU, cased", ["multi30k-en-de"], ".1f"),
+        ("CoNLL-2003, F1", ["conll2003"], ".1f"),
+        ("ETTh1, horizon 96, MSE; look-back", ["etth1-96", "etth1-720"], ".3f"),
+        ("SST-2, accuracy, sentences only", ["sst2"], ".1f"),
+    ],
+)
+def test_the_readme_has_the_results_of_recipes(row: str, names: list[str], form: str):
+    (line,) = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if f"| {row}" in line]
+    cells = [cell.strip().replace("*", "") for cell in line.strip("|").split("|")]
+    results = [read_results(get_results_file(name)) for name in names]
+    means = [average(result, "test", next(iter(read_recipe(name).evaluations))) for result, name in zip(results, names)]
+    assert cells[2].partition(" in ")[0] == ", ".join(format(mean.mean, form) for mean in means)
+    assert cells[3] == str(min(len(result.seeds) for result in results))
 
 
 # ---- files of a user's own
