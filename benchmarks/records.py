@@ -302,7 +302,7 @@ def publish(out: Path) -> int:
             fix = "Run the recipe again, or remove this file."
             raise UsageError("these are results of another version of the recipe.", file=file, fix=fix)
         add_results(get_results_file(results.recipe), results)
-        log(f"{results.recipe}: {len(results.seeds)} seeds")
+        log(f"{results.recipe}: seeds {', '.join(map(str, sorted(results.seeds)))}")
     return subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py")], check=False).returncode
 
 

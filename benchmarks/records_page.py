@@ -29,7 +29,7 @@ def build_rows(name: str, recipe: Recipe, results: RecipeResults | None) -> list
         values = [format_mean(recipe, results, split, key) for split in ("test", "valid")]
         has_times = results is not None and number == 0
         times = [f"{results.minutes:.1f}", results.describe_device()] if has_times else ["", ""]
-        verdict = judge(recipe, key, results) or "not measured"
+        verdict = judge(recipe, key, results)
         rows.append(f"| {' | '.join([title, unit, *bounds, *values, *times, verdict])} |")
     return rows
 

@@ -108,17 +108,14 @@ def average(results: RecipeResults, split: str, evaluation: str) -> Average | No
 
 
 def judge(recipe: Recipe, evaluation: str, results: RecipeResults | None) -> str:
-    """Returns what the results say about an evaluation of a recipe: goal, required, not reached, or why not.
-
-    Nothing is said about an evaluation that was not measured.
-    """
+    """Returns what the results say about an evaluation of a recipe: goal, required or not reached, or why nothing."""
     if results is None:
-        return ""
+        return "not measured"
     if results.digest != recipe.compute_digest():
         return "settings changed"
     mean = average(results, recipe.split, evaluation)
     if mean is None:
-        return ""
+        return "not measured"
     if mean.count < NUM_SEEDS:
         return f"{mean.count} of {NUM_SEEDS} seeds"
     numbers = recipe.evaluations[evaluation]

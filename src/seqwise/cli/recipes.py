@@ -140,7 +140,7 @@ def _describe_results(recipe: Recipe, evaluation: str, results: RecipeResults | 
     """Returns cells: our mean, minutes of a run, the device and a verdict."""
     mean = None if results is None else average(results, recipe.split, evaluation)
     if results is None or mean is None:
-        return ["–", "–", "–", "not measured"]
+        return ["–", "–", "–", judge(recipe, evaluation, results)]
     return [
         format_average(mean) + (", validation" if recipe.split == "valid" else ""),
         f"{results.minutes:.1f}",

@@ -43,7 +43,6 @@ SEGMENTS_PER_READ = 256  # segments that are copied to the device at once
 STATISTICS_BATCH = 100  # segments in a batch of the training split whose gradient is squared: Krause et al. 2018
 STATISTICS_TOKENS = 500  # tokens of such a batch for a model without a state
 MAX_STATISTICS_BATCHES = 5000  # all of WikiText-2 has 4,177; of a larger text evenly spaced streams begin
-STATISTICS_FIX = "Use --dynamic-method sgd, which needs no statistics of gradients."
 SEARCH_TOKENS = 30_000  # beginning of the validation split on which rate and decay are searched
 # Learning rates are multiplied by these in a search; those of the decay are for rms.
 RATE_FACTORS, DECAYS = (0.5, 1.0, 2.0), (0.001, 0.002, 0.005)
@@ -163,7 +162,8 @@ def measure_rms_gradients(
     torch._foreach_div_(squares, float(sums.num_segments))
     torch._foreach_sqrt_(squares)
     if not all(bool(each.isfinite().all()) for each in squares):
-        raise NonFiniteError("gradients on the training split are not finite.", fix=STATISTICS_FIX)
+        fix = "Use --dynamic-method sgd, which needs no statistics of gradients."
+        raise NonFiniteError("gradients on the training split are not finite.", fix=fix)
     return squares
 
 
