@@ -67,7 +67,13 @@ USED_WITH: dict[str, tuple[Condition, ...]] = {
     ),
     **{
         f"recurrent.{name}": ({"task": ("language",)},)
-        for name in ("last_width", "sum_layers", "activation_regularization", "temporal_regularization")
+        for name in (
+            "variational_dropout",
+            "last_width",
+            "sum_layers",
+            "activation_regularization",
+            "temporal_regularization",
+        )
     },
     "recurrent.cell": ({"model": ("attentive-rnn",)},),
     "recurrent.attention_span": ({"model": ("attentive-rnn",)},),

@@ -147,7 +147,7 @@ class NetworkSettings(Section):
     freeze_embedding: bool = False
     """Keep vectors from --vectors fixed in training; tokens without one are still trained."""
     dropout: float | None = Field(None, ge=0, lt=1)
-    """Dropout between layers (one mask per sequence in recurrent models)."""
+    """Dropout between layers (in recurrent models, one mask for all steps of a sequence)."""
     input_dropout: float | None = Field(None, ge=0, lt=1)
     """Dropout of the token vectors; that of --network.dropout unless set."""
     output_dropout: float | None = Field(None, ge=0, lt=1)
@@ -178,6 +178,8 @@ class RecurrentSettings(Section):
     """GRU: reset gate after the matrix product (cuDNN) or before it (Cho et al.)."""
     layer_norm: bool = False
     """Layer normalisation inside the cell."""
+    variational_dropout: bool = True
+    """Dropout of vectors with one mask for all steps of a window (Gal and Ghahramani), or another one at each step."""
     weight_dropout: float | None = Field(None, ge=0, lt=1)
     """Dropout on the recurrent weight matrix, one mask per window."""
     state_dropout: float = Field(0.0, ge=0, lt=1)

@@ -242,6 +242,9 @@ def test_stacked_layers_apply_dropout_between_layers_only() -> None:
     assert set(dropped.unique().tolist()) == {0.0, 2.0}
     assert (dropped == dropped[:, :1]).all()
     assert len(states) == 2
+    dropped, _ = StackedRecurrent([Identity(), Identity()], dropout=0.5, variational=False)(x)
+    assert set(dropped.unique().tolist()) == {0.0, 2.0}
+    assert not (dropped == dropped[:, :1]).all()
 
 
 def test_names_in_stacked_bidirectional_layers_are_paths() -> None:

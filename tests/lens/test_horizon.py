@@ -17,7 +17,7 @@ from seqwise.heads.next_token import NextToken
 from seqwise.layers.cells import RNNCell
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.output import FullSoftmax
-from seqwise.layers.recurrent import Recurrent
+from seqwise.layers.recurrent import Recurrent, StackedRecurrent
 from seqwise.lens.context_curves import measure_curve
 from seqwise.lens.horizon import explain_inapplicable, horizon
 from seqwise.lens.subject import Subject
@@ -54,7 +54,7 @@ class CopyModel(nn.Module):
                 cell = RNNCell(VOCABULARY, lag * VOCABULARY, activation="identity")
                 cell.weight_input.zero_()[:VOCABULARY] = identity
                 cell.weight_hidden.copy_(torch.diag(torch.ones((lag - 1) * VOCABULARY), -VOCABULARY))
-                self.backbone: nn.Module = RecurrentBackbone([Recurrent(cell)])
+                self.backbone: nn.Module = RecurrentBackbone(StackedRecurrent([Recurrent(cell)]))
                 output = FullSoftmax(lag * VOCABULARY, VOCABULARY)
                 output.weight.zero_()[:, -VOCABULARY:] = SCALE * identity
             else:

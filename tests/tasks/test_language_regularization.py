@@ -37,6 +37,18 @@ def test_dropout_is_that_of_the_network_unless_set() -> None:
     assert (model.input_dropout.p, model.output_dropout.p) == (0.3, 0.0)
 
 
+@pytest.mark.parametrize("variational", [True, False])
+def test_all_vectors_are_dropped_with_one_mask_per_window_or_one_per_step(variational: bool) -> None:
+    recurrent = {"variational_dropout": variational, "sum_layers": True}
+    model = build_model(network={"dropout": 0.5}, recurrent=recurrent)
+    x = torch.ones(4, 20, 30)
+    for dropout in (model.input_dropout, model.backbone.stack.dropout, model.output_dropout):
+        dropped = dropout(x)
+        assert set(dropped.unique().tolist()) == {0.0, 2.0}
+        assert (dropped == dropped[:, :1]).all().item() == variational
+    assert model.eval().input_dropout(x) is x
+
+
 def test_settings_of_older_runs_keep_their_dropout() -> None:
     saved = ResolvedSettings(task="language", network={"dropout": 0.4}).model_dump()
     for name in ("input_dropout", "output_dropout", "embedding_dropout"):

@@ -8,7 +8,6 @@ step, or None.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -39,9 +38,10 @@ def build_backbone(settings: ResolvedSettings, inputs: int) -> nn.Module:
         assert isinstance(window, int)  # the language task refuses "full"
         return TransformerBackbone(settings, inputs, window)
     layers = build_recurrent_layers(get_cell_name(settings), inputs, network.width, network.depth, recurrent)
+    stack = StackedRecurrent(layers, network.dropout, recurrent.sum_layers, recurrent.variational_dropout)
     if settings.model == "attentive-rnn":
-        return AttentiveBackbone(layers, network.dropout, recurrent.attention_span, recurrent.sum_layers)
-    return RecurrentBackbone(layers, network.dropout, recurrent.sum_layers)
+        return AttentiveBackbone(stack, recurrent.attention_span)
+    return RecurrentBackbone(stack)
 
 
 def build_encoder(settings: ResolvedSettings, inputs: int, max_length: int) -> nn.Module:
@@ -58,7 +58,7 @@ def build_encoder(settings: ResolvedSettings, inputs: int, max_length: int) -> n
     units = -(-network.width // 2)  # units of each direction
     if settings.model != "attentive-rnn" and recurrent.concat_directions:
         layers = build_recurrent_layers(settings.model, inputs, units, network.depth, recurrent, bidirectional=True)
-        return BidirectionalBackbone(layers, network.dropout)
+        return BidirectionalBackbone(StackedRecurrent(layers, network.dropout))
     half_settings = settings.model_copy(update={"network": network.model_copy(update={"width": units})})
     return SeparateDirections(build_backbone(half_settings, inputs), build_backbone(half_settings, inputs))
 
@@ -89,10 +89,9 @@ class RecurrentBackbone(nn.Module):
 
     stateful = True
 
-    def __init__(self, layers: Sequence[nn.Module], dropout: float = 0.0, sum_layers: bool = False):
+    def __init__(self, stack: StackedRecurrent):
         super().__init__()
-        self.stack = StackedRecurrent(layers, dropout=dropout, sum_layers=sum_layers)
-        self.width: int = self.stack.units  # type: ignore[assignment]
+        self.stack, self.width = stack, stack.units
 
     def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> BackboneOutput:
         return BackboneOutput(*self.stack(vectors, state, lengths))
@@ -107,8 +106,8 @@ class BidirectionalBackbone(RecurrentBackbone):
 class AttentiveBackbone(RecurrentBackbone):
     """Recurrent layers, then state attention: h_t = s_t + a_t, where a_t attends to s_{t−attention_span} … s_t."""
 
-    def __init__(self, layers: Sequence[nn.Module], dropout: float, attention_span: int, sum_layers: bool = False):
-        super().__init__(layers, dropout, sum_layers)
+    def __init__(self, stack: StackedRecurrent, attention_span: int):
+        super().__init__(stack)
         self.state_attention = StateAttention(self.width, attention_span)
 
     def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> BackboneOutput:

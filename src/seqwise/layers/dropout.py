@@ -36,6 +36,11 @@ class VariationalDropout(nn.Module):
         return f"p={self.p}"
 
 
+def build_dropout(p: float, variational: bool) -> nn.Module:
+    """Returns dropout of vectors (B, T, D) with one mask for all steps, or with another one at each step."""
+    return VariationalDropout(p) if variational else nn.Dropout(p)
+
+
 def drop_weights(weight: Tensor, p: float, training: bool) -> Tensor:
     """Drops single connections of a recurrent matrix, one mask for all steps (Merity et al. 2018, section 2)."""
     return F.dropout(weight, p, training) if training and p > 0 else weight

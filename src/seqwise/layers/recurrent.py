@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from seqwise.errors import UsageError
 from seqwise.layers.cells import Cell, LSTMCell, State
-from seqwise.layers.dropout import VariationalDropout, draw_mask, drop_weights
+from seqwise.layers.dropout import build_dropout, draw_mask, drop_weights
 from seqwise.layers.norm import LayerNorm
 from seqwise.layers.record import is_recorded, is_recorded_live, record_value
 from seqwise.layers.scan import (
@@ -134,16 +134,18 @@ class Recurrent(nn.Module):
 
 
 class StackedRecurrent(nn.Module):
-    """Layers on top of each other, variational dropout between them. The state is a tuple with one entry per layer.
+    """Layers on top of each other, dropout between them. The state is a tuple with one entry per layer.
 
     With `sum_layers` the output is the sum of the outputs of all layers, which gives each of them a short path to the
     loss (Melis et al. 2020, "Mogrifier LSTM").
     """
 
-    def __init__(self, layers: Sequence[nn.Module], dropout: float = 0.0, sum_layers: bool = False):
+    def __init__(
+        self, layers: Sequence[nn.Module], dropout: float = 0.0, sum_layers: bool = False, variational: bool = True
+    ):
         super().__init__()
         self.layer = nn.ModuleList(layers)
-        self.dropout, self.sum_layers = VariationalDropout(dropout), sum_layers
+        self.dropout, self.sum_layers = build_dropout(dropout, variational), sum_layers
         self.units = self.layer[-1].units
         widths: list[Any] = [layer.units for layer in self.layer]
         if sum_layers and len(set(widths)) > 1:

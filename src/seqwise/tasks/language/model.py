@@ -19,7 +19,7 @@ from seqwise.decoding.options import SamplingOptions
 from seqwise.families import get_family
 from seqwise.heads.next_token import NextToken
 from seqwise.kernels.packed_linear import PackedLinear
-from seqwise.layers.dropout import VariationalDropout
+from seqwise.layers.dropout import build_dropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD, log_frequencies
 from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, MixtureSoftmax, SampledSoftmax
@@ -48,9 +48,9 @@ class LanguageModel(nn.Module):
         self.stateful: bool = self.backbone.stateful  # type: ignore[assignment]
         self.head = NextToken(self._build_output(settings, vocabulary_size, counts))
         self._initialize_weights(counts)
-        dropout_class = VariationalDropout if self.stateful else nn.Dropout
-        self.input_dropout = dropout_class(network.input_dropout)
-        self.output_dropout = dropout_class(network.get_output_dropout(self.stateful))
+        variational = self.stateful and settings.recurrent.variational_dropout
+        self.input_dropout = build_dropout(network.input_dropout, variational)
+        self.output_dropout = build_dropout(network.get_output_dropout(self.stateful), variational)
         self.activation_regularization = settings.recurrent.activation_regularization
         self.temporal_regularization = settings.recurrent.temporal_regularization
         if isinstance(self.head.output, MixtureSoftmax):
