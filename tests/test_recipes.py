@@ -130,9 +130,12 @@ def test_the_data_of_every_recipe_without_preparation_exists():
 
 
 @pytest.mark.parametrize(
-    ("row", "names", "form"),
+    ("row", "names", "form"),  # names: of recipes, with that of an evaluation unless it is the first
     [
-        ("WikiText-2, words", ["wikitext2-awd-1cycle"], ".1f"),
+        ("WikiText-2, words, LSTM", ["wikitext2-awd-1cycle"], ".1f"),
+        ("… with a continuous cache", ["wikitext2-awd-1cycle/cache"], ".1f"),
+        ("… with dynamic evaluation", ["wikitext2-awd-1cycle/dynamic"], ".1f"),
+        ("Shakespeare, characters", ["shakespeare-lstm", "shakespeare-transformer"], ".3f"),
         ("Multi30k en→de, sacreBLEU, cased", ["multi30k-en-de"], ".1f"),
         ("CoNLL-2003, F1", ["conll2003"], ".1f"),
         ("ETTh1, horizon 96, MSE; look-back", ["etth1-96", "etth1-720"], ".3f"),
@@ -142,10 +145,12 @@ def test_the_data_of_every_recipe_without_preparation_exists():
 def test_the_readme_has_the_results_of_recipes(row: str, names: list[str], form: str):
     (line,) = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if f"| {row}" in line]
     cells = [cell.strip().replace("*", "") for cell in line.strip("|").split("|")]
-    results = [read_results(get_results_file(name)) for name in names]
-    means = [average(result, "test", next(iter(read_recipe(name).evaluations))) for result, name in zip(results, names)]
+    means = []
+    for name, _, evaluation in (name.partition("/") for name in names):
+        recipe, results = read_recipe(name), read_results(get_results_file(name))
+        means.append(average(results, recipe.split, evaluation or next(iter(recipe.evaluations))))
     assert cells[2].partition(" in ")[0] == ", ".join(format(mean.mean, form) for mean in means)
-    assert cells[3] == str(min(len(result.seeds) for result in results))
+    assert cells[3] == str(min(mean.count for mean in means))
 
 
 # ---- files of a user's own
