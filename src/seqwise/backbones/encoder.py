@@ -91,7 +91,8 @@ class RecurrentBackbone(nn.Module):
 
     def __init__(self, stack: StackedRecurrent):
         super().__init__()
-        self.stack, self.width = stack, stack.units
+        self.stack = stack
+        self.width: int = stack.units  # type: ignore[assignment]
 
     def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> BackboneOutput:
         return BackboneOutput(*self.stack(vectors, state, lengths))
