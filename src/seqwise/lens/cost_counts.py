@@ -19,6 +19,7 @@ from typing import Any
 
 from torch import nn
 
+from seqwise.heads.ngrams import NGramHead
 from seqwise.kernels.loss import MIN_SCORES
 from seqwise.layers.attention import MultiHeadAttention
 from seqwise.layers.attentive import AttentiveRecurrent, StateAttention
@@ -139,7 +140,7 @@ def count_product(scope: Scope, kind: str, inputs: int, outputs: int, power: int
 # Layers of torch.nn
 
 
-@register_counter(nn.Embedding, Embedding, LearnedPositions)
+@register_counter(nn.Embedding, Embedding, LearnedPositions, NGramHead)
 def count_lookup(module: nn.Module, scope: Scope) -> Iterable[Component]:
     return ()
 
