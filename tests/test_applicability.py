@@ -33,6 +33,7 @@ def test_every_setting_has_an_effect_with_some_task_and_model():
     choices = {
         "network": {"output": "sampled"}, "recurrent": {"cell": "rnn", "bidirectional": True},
         "caption": {"encoder": "patches"}, "training": {"schedule": "one-cycle"},
+        "classify": {"ngrams": 2},
     }  # fmt: skip
     pairs = [(task, model) for task in TASKS for model in FAMILIES]
     settings = [parse_settings({"task": task, "model": model, **choices}) for task, model in pairs]

@@ -81,6 +81,7 @@ USED_WITH: dict[str, tuple[Condition, ...]] = {
     "transformer": ({"model": ("transformer",)}, {"task": ("caption",), "caption.encoder": ("patches",)}),
     "context": ({"model": ("feedforward", "ngram")},),
     **{task: ({"task": (task,)},) for task in BUILTIN_TASKS if task in Settings.model_fields},
+    "classify.ngram_buckets": ({"classify.ngrams": (2, 3, 4, 5)},),
     "translate.attention": ({"model": NOT_TRANSFORMER},),
     "caption.attention": ({"model": NOT_TRANSFORMER},),
     **dict.fromkeys(("caption.grid", "caption.blocks"), ({"caption.encoder": ("convolutional", None)},)),

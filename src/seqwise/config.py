@@ -243,6 +243,10 @@ class ClassifySettings(Section):
     """Probability spread over all labels in the targets of training."""
     r_drop: float = Field(0.0, ge=0)
     """Weight of the divergence between two predictions with different dropout (R-Drop, Wu et al.); doubles the time."""
+    ngrams: int = Field(0, ge=0, le=5)
+    """Maximum length of n-grams that are scored by a linear model beside the network (Wang and Manning); 0: none."""
+    ngram_buckets: int | None = Field(None, ge=1, le=2**24)
+    """Weights per label that n-grams of two or more tokens share by hashing."""
 
 
 class TagSettings(Section):

@@ -32,6 +32,7 @@ ROW = TaskRow(
     inputs=["a joy", "the film is dull, a bore, too long", "", "unheard-of words, fair"],
     settings={
         "network": {"width": 12, "embedding": 8},
+        "classify": {"ngrams": 2},
         "training": {"batch_size": 8},
         "transformer": {"heads": 2, "hidden": 16},
     },

@@ -277,3 +277,30 @@ def test_the_name_of_a_label_goes_before_its_number(small_run):
     assert attribute(subject, answer=1).data["answer"] == "label: 1"
     assert attribute(subject, answer="0").data["answer"] == "label: 0"
     assert attribute(subject, answer="label: 0").data["answer"] == "label: 0"
+
+
+def test_a_position_stands_for_the_ngrams_that_contain_it():
+    ids = [3, CUE, 5, 4]
+    settings = make_settings("gru")
+    settings.classify.ngrams, settings.classify.ngram_buckets = 2, 64
+    torch.manual_seed(3)
+    model = Classifier(settings, 12, 2, unknown=UNKNOWN).eval()
+    model.ngrams.count_ratios([np.array(ids), np.array([3, 6])], np.array([1, 0]))
+    nn.init.normal_(model.ngrams.weight)
+    subject = classify("gru", ids, model)
+    view = attribute(subject, answer=1)
+    batch = subject.inspected.batch
+    scores, score = model.part_scores(batch.ids, batch.lengths), view.data["score"]
+    for position in range(4):
+        presence = torch.ones(1, 4)
+        presence[0, position] = 0.0
+        replaced = batch.ids.clone()
+        replaced[0, position] = UNKNOWN
+        parts = model.part_scores(replaced, batch.lengths)[0], model.ngrams(batch.ids, batch.lengths, presence)
+        expected = score - float((sum(parts) / 2).log_softmax(-1)[0, 1])
+        assert view.data["leave_one_out"][position] == pytest.approx(expected, abs=1e-5)
+    assert score == pytest.approx(float((sum(scores) / 2).log_softmax(-1)[0, 1]), abs=1e-6)
+    assert view.data["completeness_error"] < 0.01
+    assert view.data["replacement"] == "the vector of <unk>, without its n-grams"
+    assert len(view.data["integrated_gradients"]) == 4
+    assert torch.equal(model.scores(batch.ids, batch.lengths), sum(scores) / 2), "the model stays as it was"

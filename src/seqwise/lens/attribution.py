@@ -112,6 +112,9 @@ def attribute(subject: Subject, inputs: Any = None, *, answer: int | str | None 
         with torch.no_grad():
             value = float(score(values))
     baseline_name = vectors.mean_name if baseline == "mean" else "the zero vector"
+    replacement_name = baseline_name if vectors.unknown is None else "the vector of <unk>"
+    if vectors.has_ngrams:
+        baseline_name, replacement_name = f"{baseline_name}, no n-grams", f"{replacement_name}, without its n-grams"
     data: dict[str, Any] = {
         "answer": chosen.name,
         "answers": [one.name for one in subject.inspected.answers] if subject.inspected else [chosen.name],
@@ -125,7 +128,7 @@ def attribute(subject: Subject, inputs: Any = None, *, answer: int | str | None 
             for first, second in combinations(methods, 2)
         },
         "baseline": baseline_name,
-        "replacement": baseline_name if vectors.unknown is None else "the vector of <unk>",
+        "replacement": replacement_name,
     }
     title = f"What decides “{chosen.name}” in {subject.name}"
     return View(

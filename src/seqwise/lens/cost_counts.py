@@ -19,6 +19,7 @@ from typing import Any
 
 from torch import nn
 
+from seqwise.heads.ngrams import NGramHead
 from seqwise.kernels.loss import MIN_SCORES
 from seqwise.layers.attention import MultiHeadAttention
 from seqwise.layers.attentive import AttentiveRecurrent, StateAttention
@@ -142,6 +143,13 @@ def count_product(scope: Scope, kind: str, inputs: int, outputs: int, power: int
 @register_counter(nn.Embedding, Embedding, LearnedPositions)
 def count_lookup(module: nn.Module, scope: Scope) -> Iterable[Component]:
     return ()
+
+
+@register_counter(NGramHead)
+def count_ngrams(module: NGramHead, scope: Scope) -> Iterable[Component]:
+    """Lookups have no matrix products. An n-gram keeps its row, a 64-bit integer, its ratios, and a byte of a mask."""
+    num_ngrams = module.order * scope.length + -module.order * (module.order - 1) / 2
+    yield Component(scope.label, OTHER, activations=num_ngrams * (2 + len(module.bias) + 0.25))
 
 
 @register_counter(nn.Linear)

@@ -120,7 +120,8 @@ def count_model(model: TrainedModel | nn.Module) -> CountedModel:
         components = [*count_module(parts.encoder), *count_module(parts.output, scope), targets]
         return build(encoder=name_self_attention(components))
     if isinstance(module, Classifier):
-        return build(encoder=name_self_attention([*count_module(parts.encoder), *count_module(parts.head)]))
+        children = (parts.encoder, parts.head, parts.ngrams)
+        return build(encoder=name_self_attention([each for child in children for each in count_module(child)]))
     if isinstance(module, TagModel):
         children = (parts.characters, parts.encoder, parts.head)
         return build(encoder=name_self_attention([each for child in children for each in count_module(child)]))

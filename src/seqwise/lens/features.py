@@ -1,7 +1,8 @@
 """The vectors that a model reads, and how to compute an answer with other vectors in their place.
 
 Of a task they are the output of the module `InspectedInput.features`, such as the embedding, or a tensor of numbers in
-its batch, such as the past of a series. Of a plain module they are its first argument.
+its batch, such as the past of a series. Of a plain module they are its first argument. Where a model also reads n-grams
+of the ids, each vector has one more component, the presence of its token in them: 1, and 0 in every replacement.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from seqwise.data.batch import Batch
 from seqwise.errors import UsageError, suggest
+from seqwise.heads.ngrams import NGramHead
 from seqwise.layers.embedding import Embedding
 from seqwise.lens.subject import Subject
 
@@ -33,6 +35,7 @@ class InputVectors:
     unknown: Tensor | None = None  # (D,): the vector of <unk>, if the model has one
     module: nn.Module | None = None  # of a plain module: what `call` calls
     arguments: tuple[Any, ...] = ()
+    has_ngrams: bool = False  # whether the last component is the presence of the token in n-grams
 
     def call(self, values: Tensor) -> Tensor:
         """Returns the output (D,) of a plain module at the last position."""
@@ -114,7 +117,37 @@ def _read_module(subject: Subject, path: str) -> InputVectors:
         # An answer in the middle of a text may be computed from the tokens before it alone.
         return _hook(module, lambda vectors: values[None, : vectors.shape[1]])
 
-    return InputVectors(values, mean, name, replace_values, unknown)
+    vectors = InputVectors(values, mean, name, replace_values, unknown)
+    ngrams = getattr(subject.module, "ngrams", None)
+    return _add_presence(vectors, ngrams) if isinstance(ngrams, NGramHead) else vectors
+
+
+def _add_presence(vectors: InputVectors, ngrams: NGramHead) -> InputVectors:
+    """Returns the vectors with a further component: how far the n-grams with this token count."""
+
+    def extend(values: Tensor, presence: float) -> Tensor:
+        return torch.cat([values, values.new_full((*values.shape[:-1], 1), presence)], dim=-1)
+
+    @contextmanager
+    def replace_values(values: Tensor) -> Iterator[None]:
+        def add_presence(module: nn.Module, arguments: Any, keywords: dict[str, Any]) -> Any:
+            return arguments, {**keywords, "presence": values[None, :, -1]}
+
+        handle = ngrams.register_forward_pre_hook(add_presence, with_kwargs=True)
+        try:
+            with vectors.replace(values[:, :-1]):
+                yield
+        finally:
+            handle.remove()
+
+    return replace(
+        vectors,
+        values=extend(vectors.values, 1.0),
+        mean=extend(vectors.mean, 0.0),
+        unknown=None if vectors.unknown is None else extend(vectors.unknown, 0.0),
+        replace=replace_values,
+        has_ngrams=True,
+    )
 
 
 @contextmanager

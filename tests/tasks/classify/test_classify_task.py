@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 from used_settings import keep_used
 
 from seqwise.config import Settings, parse_settings
@@ -425,3 +426,70 @@ def test_r_drop_equals_its_equation():
     torch.manual_seed(1)
     doubled = TextBatch(batch.ids.repeat(2, 1), batch.lengths.repeat(2), batch.labels.repeat(2))
     assert with_divergence > float(ordinary(doubled)[0].total.detach()) / 2, "the two passes have different masks"
+
+
+def test_network_and_ngrams_have_their_own_losses_and_one_prediction():
+    model, batch = build_classifier(ngrams=2, ngram_buckets=64, label_smoothing=0.0)
+    torch.nn.init.normal_(model.ngrams.weight)
+    model.ngrams.count_ratios([np.array([4, 5, 6]), np.array([7, 8])], np.array([0, 2]))
+    network, ngrams = model.part_scores(batch.ids, batch.lengths)
+    losses = [F.cross_entropy(scores, batch.labels, reduction="sum").item() for scores in (network, ngrams)]
+    assert model(batch)[0].total.item() == pytest.approx(sum(losses) / 2)
+    expected = F.cross_entropy((network + ngrams) / 2, batch.labels, reduction="sum").item()
+    assert model.eval()(batch)[0].total.item() == pytest.approx(expected)
+    torch.testing.assert_close(model.scores(batch.ids, batch.lengths), (network + ngrams) / 2)
+
+
+def test_r_drop_with_ngrams_and_without_dropout_is_the_ordinary_loss():
+    ngrams = {"ngrams": 2, "ngram_buckets": 64}
+    (plain, batch), (twice, _) = build_classifier(**ngrams), build_classifier(**ngrams, r_drop=4.0)
+    assert twice(batch)[0].objective.item() == pytest.approx(plain(batch)[0].objective.item(), rel=1e-6)
+
+
+def test_ngrams_are_off_unless_set():
+    assert build_classifier()[0].ngrams is None
+
+
+def test_ratios_of_ngrams_are_those_of_the_truncated_training_texts(opinions: str):
+    user_settings = parse_settings(
+        {"task": "classify", "model": "gru", **SMALL, "classify": {"ngrams": 2}, "data": {"max_length": 3}}
+    )
+    task = Classify.prepare(opinions, user_settings)
+    settings = resolve_settings(task, user_settings)
+    assert settings.classify.ngram_buckets == 8192, "four per training token, to the next power of two"
+    model = task.build(settings)
+    seen = {int(token) for ids in task.token_ids["train"] for token in ids[:3]}
+    rows = (model.ngrams.ratios[: len(task.preprocessor.tokenizer)] != 0).any(1).nonzero()[:, 0].tolist()
+    assert set(rows) <= seen
+    good = task.preprocessor.tokenizer.encode("lovely").ids[0]
+    assert model.ngrams.ratios[good].tolist() == pytest.approx([-x for x in model.ngrams.ratios[good].tolist()[::-1]])
+    assert model.ngrams.ratios[good, task.labels.index("y")] > 1
+
+
+def test_a_run_with_ngrams_is_loaded_with_them(opinions: str, tmp_path: Path):
+    settings = {**SMALL, "classify": {"ngrams": 3}}
+    trained_model = train(
+        opinions, task="classify", model="gru", budget="3-epochs", out=tmp_path / "run", settings=settings
+    )
+    loaded = load_run(tmp_path / "run")
+    assert loaded.predict("so good").values == trained_model.predict("so good").values
+    assert torch.equal(loaded.model.ngrams.ratios, trained_model.model.ngrams.ratios)
+    assert bool((loaded.model.ngrams.ratios != 0).any())
+    evaluation = loaded.evaluate(opinions)
+    assert evaluation.metrics["accuracy"] == 1.0
+    assert "n-grams of up to 3 tokens" in evaluation.method
+
+
+@pytest.mark.parametrize(
+    ("classify", "message"),
+    [
+        ({"ngrams": 6}, "classify.ngrams: input should be less than or equal to 5"),
+        ({"ngrams": -1}, "classify.ngrams: input should be greater than or equal to 0"),
+        ({"ngrams": 2, "ngram_buckets": 0}, "classify.ngram_buckets: input should be greater than or equal to 1"),
+        ({"ngram_buckets": 64}, "classify.ngram_buckets has an effect with .* only"),
+        ({"ngrams": 1, "ngram_buckets": 64}, "classify.ngram_buckets has an effect with .* only"),
+    ],
+)
+def test_wrong_settings_of_ngrams_are_rejected(opinions: str, tmp_path: Path, classify: dict, message: str):
+    with pytest.raises(UsageError, match=message):
+        train(opinions, task="classify", model="gru", out=tmp_path / "run", settings={"classify": classify})

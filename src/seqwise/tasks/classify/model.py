@@ -16,6 +16,7 @@ from seqwise.backbones.encoder import build_encoder
 from seqwise.data.batch import Batch, iterate_by_length, pad_sequences
 from seqwise.families import RECURRENT_FAMILIES
 from seqwise.heads.label import LabelHead, build_pooling, compute_balanced_weights
+from seqwise.heads.ngrams import NGramHead, choose_buckets
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD
@@ -55,7 +56,10 @@ class TextBatch(Batch):
 
 
 class Classifier(nn.Module):
-    """Embedding, encoder, label head.
+    """Embedding, encoder, label head; with `classify.ngrams` also an n-gram head beside them.
+
+    The scores are the mean of those of the network and of the n-grams. Each is trained with its own loss: the loss of
+    the mean would leave nothing to learn for one of them as soon as the other has memorised the texts.
 
     With the `counts` (K,) of the training labels an untrained model already predicts each label by its frequency, or,
     if the class weights are balanced, they are computed from the counts. A model whose weights are loaded needs none.
@@ -88,27 +92,45 @@ class Classifier(nn.Module):
         is_balanced = classify.class_weights == "balanced"
         weights = compute_balanced_weights(counts) if counts is not None and is_balanced else None
         self.head = LabelHead(pooling, num_labels, dropout, weights)
-        if counts is not None and not is_balanced:
+        frequencies = None if counts is None or is_balanced else (counts + 1) / (counts.sum() + num_labels)
+        if frequencies is not None:
             with torch.no_grad():
-                self.head.output.bias.copy_(torch.log((counts + 1) / (counts.sum() + num_labels)))
+                self.head.output.bias.copy_(torch.log(frequencies))
         self.input_dropout = VariationalDropout(dropout)
+        self.ngrams: NGramHead | None = None
+        if classify.ngrams:
+            buckets = classify.ngram_buckets
+            self.ngrams = NGramHead(vocabulary_size, num_labels, classify.ngrams, buckets, frequencies)
 
     def forward(self, batch: TextBatch, state: None = None) -> tuple[Loss, None]:
         """Returns the summed loss of the batch's labels, and no state; in training, smoothed or of R-Drop."""
-        if self.training and self.r_drop:
-            ids, lengths, labels = (torch.cat([each, each]) for each in (batch.ids, batch.lengths, batch.labels))
-            scores = self.scores(ids, lengths)
-            losses = self.head.losses(scores, labels, self.smoothing)
-            return r_drop(losses, scores.log_softmax(-1, dtype=losses.dtype), self.r_drop), None
-        scores = self.scores(batch.ids, batch.lengths)
-        return total(self.head.losses(scores, batch.labels, self.smoothing if self.training else 0.0)), None
+        if not self.training:
+            return total(self.head.losses(self.scores(batch.ids, batch.lengths), batch.labels)), None
+        ids, lengths, labels = batch.ids, batch.lengths, batch.labels
+        if self.r_drop:
+            ids, lengths, labels = (torch.cat([each, each]) for each in (ids, lengths, labels))
+        parts = self.part_scores(ids, lengths)
+        losses = average([self.head.losses(scores, labels, self.smoothing) for scores in parts])
+        if self.r_drop:
+            return r_drop(losses, average(parts).log_softmax(-1, dtype=losses.dtype), self.r_drop), None
+        return total(losses), None
 
     def scores(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Returns a score per label, (B, K), for texts of ids (B, T)."""
+        return average(self.part_scores(ids, lengths))
+
+    def part_scores(self, ids: Tensor, lengths: Tensor) -> list[Tensor]:
+        """Returns the scores (B, K) of the network and, if there are any, of the n-grams."""
         if self.training and self.unknown is not None and self.word_dropout:
             ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.word_dropout, self.unknown)
         states = self.encoder(self.input_dropout(self.embedding(ids)), lengths=lengths)
-        return self.head(states.vectors, lengths)
+        scores = self.head(states.vectors, lengths)
+        return [scores] if self.ngrams is None else [scores, self.ngrams(ids, lengths)]
+
+
+def average(tensors: Sequence[Tensor]) -> Tensor:
+    """Returns the mean of tensors of the same shape; of a single one, the tensor itself."""
+    return tensors[0] if len(tensors) == 1 else torch.stack(list(tensors)).mean(0)
 
 
 def collate(token_ids: Sequence[np.ndarray], labels: np.ndarray, indices: np.ndarray) -> TextBatch:
@@ -155,6 +177,9 @@ def set_classify_defaults(settings: ResolvedSettings, context: DefaultsContext, 
         set_default("recurrent.weight_dropout", 0.0, "the dropout of the layers is enough")
     set_default("classify.word_dropout", 0.1, "a model should not depend on single words")
     set_default("classify.label_smoothing", 0.0, "off unless set")
+    if settings.classify.ngrams > 1:
+        buckets = choose_buckets(context.num_tokens, settings.classify.ngrams)
+        set_default("classify.ngram_buckets", buckets, f"{context.num_tokens:,} tokens: few n-grams share a weight")
     # Small batches, because few examples need many updates.
     reason = f"{size}: few texts need small batches, and so many updates"
     set_batch_size(min(32 if is_small else 128, context.num_examples // 8), context, set_default, reason)

@@ -3,6 +3,7 @@
     text → tokens → buckets → embedding → encoder → pooling → label scores → negative log likelihood
                                                                         └→ probabilities of the labels
 
+With `classify.ngrams` the label scores are the mean of these and of those of an n-gram head, which reads the tokens.
 This module connects the parts: `reader.py` reads and checks the texts, `model.py` has the network.
 """
 
@@ -144,7 +145,11 @@ class Classify(ExampleTask):
         """Returns an untrained model that predicts each label by its frequency, unless class weights are balanced."""
         tokenizer, num_labels = self.preprocessor.tokenizer, len(self.labels)
         counts = torch.from_numpy(np.bincount(self.label_ids["train"], minlength=num_labels))
-        return Classifier(settings, len(tokenizer), num_labels, tokenizer.unknown, counts)
+        model = Classifier(settings, len(tokenizer), num_labels, tokenizer.unknown, counts)
+        if model.ngrams is not None:
+            texts = [ids[: self.max_length] for ids in self.token_ids["train"]]
+            model.ngrams.count_ratios(texts, self.label_ids["train"])
+        return model
 
     def token_counts(self) -> dict[str, torch.Tensor]:
         ids = np.concatenate(self.token_ids["train"])
@@ -225,7 +230,7 @@ class Classify(ExampleTask):
             metrics,
             DEFINITIONS,
             description,
-            method=f"{settings.classify.pooling} pooling over the states of the {settings.model}; {len(labels)} labels",
+            method=describe_method(settings, len(labels)),
             tables=(build_label_table(scores.confusion, labels), build_confusion_table(scores.confusion, labels)),
             warnings=tuple(warnings),
             data_notes=tuple(splits.findings.note_messages()),
@@ -285,6 +290,14 @@ def train_tokenizer(
     tokenizer = Tokenizer.train(text.tokenizer, texts, size, text.min_count, text.lowercase, (PAD,), extra_words)
     text.vocabulary = len(tokenizer)
     return tokenizer
+
+
+def describe_method(settings: ResolvedSettings, num_labels: int) -> str:
+    """Returns how labels are predicted, in words."""
+    pooling = f"{settings.classify.pooling} pooling over the states of the {settings.model}"
+    order = settings.classify.ngrams
+    ngrams = f", and n-grams of up to {pluralize(order, 'tokens')}" if order else ""
+    return f"{pooling}{ngrams}; {num_labels} labels"
 
 
 def encode(tokenizer: Tokenizer, examples: Sequence[LabelledText]) -> list[np.ndarray]:
