@@ -6,7 +6,7 @@ from seqwise.cli.recipes import build_commands, describe_evaluation, format_aver
 from seqwise.recipe_files import Recipe, list_recipe_names, read_recipe
 from seqwise.recipe_results import RecipeResults, average, get_results_file, judge, read_results
 
-HEAD = ("recipe", "metric", "published", "required", "goal", "ours: test", "validation", "minutes", "device", "")
+HEAD = ("recipe", "metric", "published", "required", "goal", "ours: test", "validation", "minutes", "device", "verdict")
 
 
 def build_records() -> str:
@@ -25,7 +25,7 @@ def build_rows(name: str, recipe: Recipe, results: RecipeResults | None) -> list
     for number, (key, evaluation) in enumerate(recipe.evaluations.items()):
         title = f"[{name}](#{name})" if number == 0 else ""
         unit = recipe.unit if len(recipe.evaluations) == 1 else f"{recipe.unit}, {key}"
-        bounds = [f"{value:g}" for value in (evaluation.published.value, evaluation.required, evaluation.goal)]
+        bounds = [evaluation.published.format(), f"{evaluation.required:g}", f"{evaluation.goal:g}"]
         values = [format_mean(recipe, results, split, key) for split in ("test", "valid")]
         has_times = results is not None and number == 0
         times = [f"{results.minutes:.1f}", results.describe_device()] if has_times else ["", ""]

@@ -149,7 +149,10 @@ def test_the_readme_has_the_results_of_recipes(row: str, names: list[str], form:
     for name, _, evaluation in (name.partition("/") for name in names):
         recipe, results = read_recipe(name), read_results(get_results_file(name))
         means.append(average(results, recipe.split, evaluation or next(iter(recipe.evaluations))))
-    assert cells[2].partition(" in ")[0] == ", ".join(format(mean.mean, form) for mean in means)
+    ours = cells[2].partition(" in ")[0]
+    assert ours.partition(" ± ")[0] == ", ".join(format(mean.mean, form) for mean in means)
+    if "±" in ours:
+        assert ours.partition(" ± ")[2] == format(means[0].deviation, form)
     assert cells[3] == str(min(mean.count for mean in means))
 
 

@@ -26,6 +26,7 @@ EXAMPLE_TASKS = ("classify", "tag", "translate", "caption")  # whose data is sep
 ADAM = ("adamw", "adam")
 WORD_TASKS = ("language", "masked", "translate", "caption")  # that predict words
 
+REMOVE_FIXES = "Leave it out.", "Leave them out."  # one setting, several
 MAX_LISTED = 4  # tasks or models in a message
 
 
@@ -115,7 +116,7 @@ def check_effects(
         unused = {name: f"{reason.partition(';')[0]}; no compared family has that" for name, reason in unused.items()}
     if unused:
         problems = [f"--{name.replace('_', '-')} {reason}." for name, reason in unused.items()]
-        raise UsageError("\n".join(problems), fix="Leave it out." if len(unused) == 1 else "Leave them out.")
+        raise UsageError("\n".join(problems), fix=REMOVE_FIXES[len(unused) > 1])
 
 
 def find_unused(

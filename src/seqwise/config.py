@@ -147,7 +147,7 @@ class NetworkSettings(Section):
     freeze_embedding: bool = False
     """Keep vectors from --vectors fixed in training; tokens without one are still trained."""
     dropout: float | None = Field(None, ge=0, lt=1)
-    """Dropout between layers (in recurrent models, one mask for all steps of a sequence)."""
+    """Dropout between layers."""
     input_dropout: float | None = Field(None, ge=0, lt=1)
     """Dropout of the token vectors; that of --network.dropout unless set."""
     output_dropout: float | None = Field(None, ge=0, lt=1)
@@ -179,7 +179,8 @@ class RecurrentSettings(Section):
     layer_norm: bool = False
     """Layer normalisation inside the cell."""
     variational_dropout: bool = True
-    """Dropout of vectors with one mask for all steps of a window (Gal and Ghahramani), or another one at each step."""
+    """On: dropout of vectors has one mask for all steps of a window (Gal and Ghahramani). Off: another one at each
+    step."""
     weight_dropout: float | None = Field(None, ge=0, lt=1)
     """Dropout on the recurrent weight matrix, one mask per window."""
     state_dropout: float = Field(0.0, ge=0, lt=1)

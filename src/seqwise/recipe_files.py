@@ -37,6 +37,12 @@ class PublishedResult(RecipePart):
     value: float
     source: str
     """Paper, repository or table that the number is from."""
+    comparable: bool = True
+    """Whether it is of the same metric on the same data; tables have a number that is not in brackets."""
+
+    def format(self) -> str:
+        """Returns the number for a table."""
+        return f"{self.value:g}" if self.comparable else f"({self.value:g})"
 
 
 class RecipeEvaluation(RecipePart):

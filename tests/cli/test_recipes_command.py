@@ -116,8 +116,8 @@ def test_an_option_that_makes_a_setting_of_the_recipe_useless_is_an_error(seqwis
     result = seqwise_command("train", "--recipe", recipe_file, book, "--model", "lstm", "--out", tmp_path / "run")
     assert result.status == 2
     assert "--recurrent.reset has an effect with the models gru and attentive-rnn only" in result.err
-    assert f"The recipe {recipe_file} sets --recurrent.reset. Override a setting" in result.err
-    assert f"remove it from a copy of {recipe_file} and pass --recipe" in result.err
+    assert f"The recipe {recipe_file} sets --recurrent.reset: remove it from a copy of {recipe_file}, and" in result.err
+    assert "Leave it out" not in result.err, "the user has not set it"
     assert not (tmp_path / "run").exists()
 
 

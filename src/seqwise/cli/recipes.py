@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import tyro
 import yaml
 
+from seqwise.applicability import REMOVE_FIXES
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
 from seqwise.errors import UsageError
@@ -20,7 +21,7 @@ from seqwise.recipe_files import DATA_VARIABLE, Recipe, find_recipe, list_recipe
 from seqwise.recipe_results import RecipeResults, average, get_results_file, judge, read_results
 
 EXAMPLE = "seqwise recipes wikitext2-awd-1cycle"
-COLUMNS = ("recipe", "data", "metric", "published", "required", "goal", "ours", "minutes", "device", "")
+COLUMNS = ("recipe", "data", "metric", "published", "required", "goal", "ours", "minutes", "device", "verdict")
 TEXT_WIDTH = 100
 DATA_SECTION = "docs/records.md#the-data"
 
@@ -94,8 +95,12 @@ def explain_recipe_settings(name: str | None, settings: Iterable[str]) -> Iterat
         mentioned = [each.replace("-", "_") for each in re.findall(r"--([a-z][\w.-]*\w)", str(error))]
         if name is not None and (named := [each for each in settings if each in mentioned]):
             options = ", ".join(f"--{each.replace('_', '-')}" for each in named)
-            change = f"Override a setting by its option, or remove it from a copy of {find_recipe(name)}"
-            error.fix = f"{error.fix}\nThe recipe {name} sets {options}. {change} and pass --recipe COPY.yaml".strip()
+            copy = f"remove {'it' if len(named) == 1 else 'them'} from a copy of {find_recipe(name)}"
+            if error.fix in REMOVE_FIXES:  # an option would be refused like the value of the recipe
+                error.fix = f"The recipe {name} sets {options}: {copy}, and pass --recipe COPY.yaml"
+            else:
+                change = f"Override a setting by its option, or {copy} and pass --recipe COPY.yaml"
+                error.fix = f"{error.fix}\nThe recipe {name} sets {options}. {change}".strip()
         raise
 
 
@@ -131,7 +136,7 @@ def _build_rows(name: str, recipe: Recipe) -> list[list[str]]:
     results, rows = read_results(get_results_file(name)), []
     for number, (key, evaluation) in enumerate(recipe.evaluations.items()):
         title = [name, recipe.data, recipe.unit] if number == 0 else [f"  {key}", "", ""]
-        bounds = [f"{value:g}" for value in (evaluation.published.value, evaluation.required, evaluation.goal)]
+        bounds = [evaluation.published.format(), f"{evaluation.required:g}", f"{evaluation.goal:g}"]
         rows.append([*title, *bounds, *_describe_results(recipe, key, results)])
     return rows
 

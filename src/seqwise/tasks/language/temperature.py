@@ -1,7 +1,7 @@
 """Evaluation with a softmax temperature: the logits are divided by T, which is chosen on held-out text.
 
-A regularised model is often less certain than it should be; T below 1 sharpens its predictions (Melis et al. 2020
-search T in [0.8, 1] on the validation split).
+A model that has fitted its training text is often too certain of its predictions: T above 1 flattens them. The code of
+Melis et al. (2020, deepmind/lamb) multiplies logits by a factor in [0.8, 1], which is T in [1, 1.25].
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from seqwise.errors import UsageError
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.scoring import get_window, iterate_batches, iterate_vectors
 
-TEMPERATURES = tuple(round(0.8 + 0.02 * step, 2) for step in range(16))  # 0.80 … 1.10
-MAX_LOGITS = 1 << 24  # in memory at once
+TEMPERATURES = tuple(round(0.8 + 0.02 * step, 2) for step in range(26))  # 0.80 … 1.30
+# Logits in memory at once. The memory of a CPU's allocator is reused without the kernel's help if it is small.
+MAX_LOGITS = {"cpu": 1 << 18, "cuda": 1 << 24}
 
 
 @torch.no_grad()
@@ -36,7 +37,7 @@ def score_at_temperatures(
         problem = "an adaptive softmax has several softmaxes, which no single temperature divides."
         raise UsageError(problem, fix="Leave out --softmax-temperature.")
     nats, done = torch.zeros(len(temperatures), dtype=torch.float64), 0
-    num_rows = max(1, MAX_LOGITS // output.vocabulary)
+    num_rows = max(1, MAX_LOGITS["cuda" if output.weight.is_cuda else "cpu"] // output.vocabulary)
     batches = iterate_batches(store, get_window(settings), bool(model.stateful))
     for batch_vectors, batch_targets in iterate_vectors(model, batches):
         for vectors, targets in zip(batch_vectors.split(num_rows), batch_targets.split(num_rows)):
