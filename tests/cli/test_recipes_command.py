@@ -140,6 +140,10 @@ def test_missing_data_is_named_with_the_commands_of_the_recipe(seqwise_command):
     result = seqwise_command("train", "--recipe", "ptb-characters")
     assert "expects ptb-characters, which commands of the recipe create.\nmkdir -p ptb-characters\n" in result.err
     assert "\nseqwise train --recipe ptb-characters ptb-characters --out runs/ptb-characters\n" in result.err
+    result = seqwise_command("train", "--recipe", "ptb-characters", "folder/ptb-characters")
+    assert result.status == 2
+    assert "there is no folder/ptb-characters: the recipe ptb-characters expects ptb-characters, which" in result.err
+    assert "\nmkdir -p ptb-characters\n" in result.err
 
 
 def test_the_commands_after_training_evaluate_as_the_recipe_does(seqwise_command, recipe_file, book, tmp_path):

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -73,13 +74,20 @@ def get_data_name(recipe: Recipe) -> str:
     return recipe.data if recipe.prepare else f"${DATA_VARIABLE}/{recipe.data}"
 
 
-def describe_missing_data(name: str) -> UsageError:
+def check_prepared(name: str, data: str) -> None:
+    """Raises an error if the data is that which commands of a recipe create, and does not exist yet."""
+    recipe = read_recipe(name)
+    if recipe.prepare and Path(data).name == Path(recipe.data).name and not Path(data).exists():
+        raise describe_missing_data(name, f"there is no {data}")
+
+
+def describe_missing_data(name: str, problem: str = "DATA is missing") -> UsageError:
     """Returns the error for a training with a recipe but without data."""
     recipe = read_recipe(name)
     commands = build_commands(name, recipe)[: len(_list_prepare_commands(recipe)) + 1]
     created = ", which commands of the recipe create" if recipe.prepare else ""
     fix = "\n".join([*commands, f"${DATA_VARIABLE} is your folder of benchmark data; see {DATA_SECTION}"])
-    return UsageError(f"DATA is missing: the recipe {name} expects {get_data_name(recipe)}{created}.", fix=fix)
+    return UsageError(f"{problem}: the recipe {name} expects {get_data_name(recipe)}{created}.", fix=fix)
 
 
 def _list_prepare_commands(recipe: Recipe) -> list[str]:

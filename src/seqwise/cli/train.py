@@ -17,7 +17,7 @@ from seqwise.budget import Budget
 from seqwise.cli import console
 from seqwise.cli.models import reject_run_as_data
 from seqwise.cli.options import UNSET, find_value, list_typed, parse, read_config
-from seqwise.cli.recipes import build_evaluate_commands, describe_missing_data, explain_recipe_settings
+from seqwise.cli.recipes import build_evaluate_commands, check_prepared, describe_missing_data, explain_recipe_settings
 from seqwise.config import Settings, merge_settings, parse_settings
 from seqwise.errors import UsageError
 from seqwise.families import get_family
@@ -158,6 +158,8 @@ def _reject_contradictions(args: Train) -> None:
     """Raises an error for options that exclude each other, before anything slow is imported."""
     if args.data is None and args.resume is None and args.recipe is not None:
         raise describe_missing_data(args.recipe)
+    if args.data is not None and args.recipe is not None:
+        check_prepared(args.recipe, args.data)
     if (args.data is None) == (args.resume is None):
         raise UsageError("expected either DATA or --resume RUN.", fix=f"For example: {EXAMPLE}")
     if args.nproc < 1:
