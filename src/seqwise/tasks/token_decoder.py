@@ -17,7 +17,7 @@ from seqwise.backbones.states import ModelState
 from seqwise.decoding.sequences import StepOutput
 from seqwise.heads.next_token import NextToken
 from seqwise.kernels.packed_linear import PackedLinear
-from seqwise.layers.dropout import VariationalDropout
+from seqwise.layers.dropout import build_dropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD, log_frequencies
 from seqwise.layers.output import FullSoftmax
@@ -50,9 +50,8 @@ class TokenDecoder(nn.Module):
         self.decoder = build_decoder(settings, self.embedding.width, memory_width, max_length, attention)
         tied_weight = self.embedding.weight if network.tie_weights else None
         self.head = NextToken(FullSoftmax(self.decoder.width, vocabulary_size, tied_weight))
-        dropout_class = nn.Dropout if is_transformer else VariationalDropout
-        self.input_dropout = dropout_class(dropout)
-        self.output_dropout = dropout_class(0.0 if is_transformer else dropout)
+        self.input_dropout = build_dropout(dropout, variational=not is_transformer)
+        self.output_dropout = build_dropout(0.0 if is_transformer else dropout, variational=not is_transformer)
         if is_transformer:  # small vectors, as in the language model: states after a final norm have a large norm
             matrices = [self.embedding.weight] if embedding is None else []
             for matrix in matrices if network.tie_weights else [*matrices, self.output.weight]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from seqwise.backbones.encoder import build_encoder
 from seqwise.families import RECURRENT_FAMILIES, get_family
-from seqwise.layers.dropout import VariationalDropout
+from seqwise.layers.dropout import build_dropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD, log_frequencies
 from seqwise.layers.output import FullSoftmax
@@ -63,9 +63,8 @@ class _TokenPredictor(nn.Module):
             states_width // self.num_directions, vocabulary_size, self.embedding.weight if network.tie_weights else None
         )
         is_recurrent = get_family(settings.model).is_recurrent
-        dropout_class = VariationalDropout if is_recurrent else nn.Dropout
-        self.input_dropout = dropout_class(dropout)
-        self.output_dropout = dropout_class(dropout if is_recurrent else 0.0)
+        self.input_dropout = build_dropout(dropout, variational=is_recurrent)
+        self.output_dropout = build_dropout(dropout if is_recurrent else 0.0, variational=is_recurrent)
         # As in the language model: small vectors with a final norm, and an untrained model predicts by frequency.
         if settings.model == "transformer":
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)

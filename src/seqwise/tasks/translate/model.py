@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from seqwise.backbones.encoder import build_encoder
 from seqwise.backbones.memory import Memory
 from seqwise.data.batch import Batch, pad_sequences
-from seqwise.layers.dropout import VariationalDropout
+from seqwise.layers.dropout import build_dropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD
 from seqwise.losses import Loss, add_losses
@@ -96,7 +96,7 @@ class Translator(nn.Module):
         self.embedding = Embedding(source_size, network.embedding)
         if is_transformer:  # small vectors, as in the language model: states after the final norm are large
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
-        self.input_dropout = (nn.Dropout if is_transformer else VariationalDropout)(network.dropout)
+        self.input_dropout = build_dropout(network.dropout, variational=not is_transformer)
         self.encoder = build_encoder(settings, network.embedding, max_length)
         memory_width: int = self.encoder.width  # type: ignore[assignment]
         shared_embedding = self.embedding if translate.vocabulary == "shared" else None
