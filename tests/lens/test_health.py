@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shlex
 from pathlib import Path
@@ -18,6 +17,7 @@ from seqwise.lens import health
 from seqwise.lens.health_checks import data as data_checks
 from seqwise.lens.health_checks import interior
 from seqwise.lens.health_checks.evidence import RunEvidence
+from seqwise.locks import lock_folder
 from seqwise.training.api import TrainedModel
 from seqwise.training.run import Run
 from seqwise.training.training_run import create_run, open_training
@@ -357,11 +357,9 @@ def test_an_interrupted_run_is_noted(book, tmp_path):
         (finding,) = [each for each in findings if each["text"].startswith(text)]
         return finding
 
-    # It may still be trained by another process, which must not be disturbed.
-    assert "--view training --watch" in find("The run is still being trained")["command"]
-    for path in (run.metrics_file, run.folder / "config.yaml"):
-        os.utime(path, (0, 0))
     assert "seqwise train --resume" in find("The run has not ended")["command"]
+    with lock_folder(run.folder):  # a process that trains the run, and must not be disturbed
+        assert "--view training --watch" in find("The run is still being trained")["command"]
 
 
 def test_labels_are_scored_once_for_the_finding_and_the_table(small_run, monkeypatch):

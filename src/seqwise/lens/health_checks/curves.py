@@ -9,7 +9,7 @@ import numpy as np
 
 from seqwise.budget import Budget
 from seqwise.lens.health_checks.evidence import CheckResult, RunEvidence, to_sentence
-from seqwise.lens.live import find_reason_to_stop
+from seqwise.locks import find_owner
 from seqwise.page.figures import Finding
 from seqwise.training.checkpoints import get_resume_command
 from seqwise.training.health_curve_rules import CURVE_RULES
@@ -25,7 +25,7 @@ def check_progress(evidence: RunEvidence) -> CheckResult:
     curve, run = evidence.curve, evidence.trained.run
     if curve.ended:
         return []
-    is_trained = not find_reason_to_stop(run)  # now, by another process
+    is_trained = find_owner(run.folder) is not None  # now, by another process
     command = f"seqwise inspect {run.folder} --view training --watch" if is_trained else get_resume_command(run.folder)
     if not len(curve.steps):
         return [Finding(text="The run has no logged update yet.", severity="note", command=command)]
