@@ -92,7 +92,7 @@ class ResolvedClassifySettings(ResolvedSection, config.ClassifySettings):
     stratify: bool = False
     word_dropout: float = 0.0
     label_smoothing: float = 0.0
-    ngram_buckets: int = Field(1, ge=1, le=2**24)
+    ngram_buckets: int = Field(0, ge=0, le=2**24)  # `NGramHead` refuses 0 where it needs buckets
 
 
 class ResolvedTagSettings(ResolvedSection, config.TagSettings):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 
+from seqwise.errors import UsageError
 from seqwise.heads.ngrams import SCALE, NGramHead, choose_buckets
 from seqwise.layers.record import record
 
@@ -59,6 +61,31 @@ def test_a_ratio_of_several_labels_compares_each_with_all_others():
     head.count_ratios([*TEXTS, np.array([1])], np.array([0, 0, 1, 2]))
     p, q = (2 + 1) / (5 + 3), (1 + 1) / (3 + 3)  # of token 1: two of 5 tokens of label 0, one of 3 of the others
     assert float(head.ratios[1, 0]) == pytest.approx(math.log(p / q))
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 5])
+@pytest.mark.parametrize("buckets", [7, 1024])
+def test_ratios_equal_those_counted_text_by_text(order: int, buckets: int):
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(0, 9, size=length) for length in (4, 0, 1, 12, 2, 0, 7, 3, 1, 9)]
+    labels = rng.integers(0, 3, size=len(texts))
+    head = NGramHead(10, 3, order, buckets)
+    counts: Counter[tuple[int, int]] = Counter()
+    for text, label in zip(texts, labels.tolist()):
+        starts = [(start, size) for size in range(1, order + 1) for start in range(len(text) - size + 1)]
+        rows = {find_row(head, *text[start : start + size].tolist()) for start, size in starts}
+        counts.update((row, label) for row in rows)
+    seen = {row for row, _ in counts}
+    expected = torch.zeros(head.ratios.shape, dtype=torch.float64)
+    for label in range(3):
+        p = {row: counts[row, label] + 1 for row in seen}
+        q = {row: sum(counts[row, other] for other in range(3) if other != label) + 1 for row in seen}
+        for row in seen:
+            expected[row, label] = math.log(p[row] / sum(p.values())) - math.log(q[row] / sum(q.values()))
+    head.ratios.fill_(5.0)
+    head.count_ratios(texts, labels)
+    torch.testing.assert_close(head.ratios, expected.float(), rtol=1e-6, atol=1e-7)
+    assert (head.ratios != 0).any(1).nonzero()[:, 0].tolist() == (expected != 0).any(1).nonzero()[:, 0].tolist()
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
@@ -135,7 +162,18 @@ def test_an_untrained_head_predicts_the_frequencies_of_the_labels():
     assert scores.softmax(-1).tolist() == [pytest.approx([0.25, 0.75])]
 
 
-def test_the_number_of_buckets_grows_with_the_data_up_to_a_limit():
-    assert choose_buckets(10, 2) == 1024
-    assert choose_buckets(100_000, 2) == 2**19
-    assert choose_buckets(100_000, 3) == choose_buckets(10**9, 2) == 2**20
+def test_the_number_of_buckets_is_that_of_tokens_and_lengths_up_to_a_limit_of_weights():
+    assert choose_buckets(0, 2, 2) == choose_buckets(10, 2, 2) == choose_buckets(1024, 2, 2) == 1024
+    assert choose_buckets(1025, 2, 2) == 2048
+    assert choose_buckets(100_000, 2, 2) == 2**17
+    assert choose_buckets(100_000, 3, 2) == 2**18
+    assert choose_buckets(10**9, 2, 2) == 2**21, "2²² weights"
+    assert choose_buckets(10**9, 5, 3) == 2**20, "2²⁰ · 3 weights; 2²¹ · 3 would be more than 2²²"
+    assert choose_buckets(10**9, 2, 4096) == choose_buckets(10**9, 2, 10**7) == 1024
+
+
+@pytest.mark.parametrize("order", [2, 5])
+def test_ngrams_without_buckets_are_an_error(order: int):
+    with pytest.raises(UsageError, match=f"n-grams of up to {order} tokens need at least one bucket; received 0"):
+        NGramHead(5, 2, order)
+    assert NGramHead(5, 2, 1).weight.shape == (5, 2)

@@ -290,17 +290,27 @@ def test_a_position_stands_for_the_ngrams_that_contain_it():
     subject = classify("gru", ids, model)
     view = attribute(subject, answer=1)
     batch = subject.inspected.batch
-    scores, score = model.part_scores(batch.ids, batch.lengths), view.data["score"]
+    scores, score = model.compute_scores_by_part(batch.ids, batch.lengths), view.data["score"]
     for position in range(4):
         presence = torch.ones(1, 4)
         presence[0, position] = 0.0
         replaced = batch.ids.clone()
         replaced[0, position] = UNKNOWN
-        parts = model.part_scores(replaced, batch.lengths)[0], model.ngrams(batch.ids, batch.lengths, presence)
+        parts = (
+            model.compute_scores_by_part(replaced, batch.lengths)[0],
+            model.ngrams(batch.ids, batch.lengths, presence),
+        )
         expected = score - float((sum(parts) / 2).log_softmax(-1)[0, 1])
         assert view.data["leave_one_out"][position] == pytest.approx(expected, abs=1e-5)
     assert score == pytest.approx(float((sum(scores) / 2).log_softmax(-1)[0, 1]), abs=1e-6)
     assert view.data["completeness_error"] < 0.01
+    with torch.no_grad():  # at the baseline the network reads the mean vector, and there are no n-grams
+        mean_vectors = model.embedding.weight.mean(0).expand(1, 4, -1)
+        network = model.head(model.encoder(mean_vectors, lengths=batch.lengths).vectors, batch.lengths)
+        at_baseline = float(((network + model.ngrams.bias) / 2).log_softmax(-1)[0, 1])
+    change = float(score) - at_baseline
+    assert abs(change) > 0.1
+    assert float(view.data["integrated_gradients"].sum()) == pytest.approx(change, rel=0.01)
     assert view.data["replacement"] == "the vector of <unk>, without its n-grams"
     assert len(view.data["integrated_gradients"]) == 4
     assert torch.equal(model.scores(batch.ids, batch.lengths), sum(scores) / 2), "the model stays as it was"

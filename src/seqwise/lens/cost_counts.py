@@ -147,7 +147,11 @@ def count_lookup(module: nn.Module, scope: Scope) -> Iterable[Component]:
 
 @register_counter(NGramHead)
 def count_ngrams(module: NGramHead, scope: Scope) -> Iterable[Component]:
-    """Lookups have no matrix products. An n-gram keeps its row, a 64-bit integer, its ratios, and a byte of a mask."""
+    """Lookups have no matrix products. An n-gram keeps its row, a 64-bit integer, its ratios, and a byte of a mask.
+
+    The number of n-grams holds for texts of at least `order` − 1 tokens. Shorter ones have more than this polynomial,
+    which is negative for the shortest.
+    """
     num_ngrams = module.order * scope.length + -module.order * (module.order - 1) / 2
     yield Component(scope.label, OTHER, activations=num_ngrams * (2 + len(module.bias) + 0.25))
 

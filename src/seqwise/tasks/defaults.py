@@ -41,6 +41,7 @@ class DefaultsContext:
     max_length: int = 0  # tokens of the longest example
     vector_width: int = 0  # width of the pretrained word vectors; 0: there are none
     is_comparison: bool = False  # several families are compared
+    num_labels: int = 0  # of classify
 
     @property
     def machine(self) -> str:

@@ -50,7 +50,6 @@ class Preprocessor:
 
     Attributes are JSON values: labels, tags, scales, columns. The tokeniser called "text" is saved as `tokenizer.json`,
     one called "de" as `tokenizer.de.json`, the attributes as `task.json`.
-
     `extra_words` are added to a vocabulary that is built later; they are not saved.
     """
 
@@ -98,6 +97,7 @@ class Size:
     vocabulary_size: int = 0
     num_examples: int = 0
     max_length: int = 0  # tokens of the longest example
+    num_labels: int = 0  # of classify
 
 
 @dataclass(frozen=True)

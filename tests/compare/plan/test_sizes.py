@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqwise.compare.plan.sizes import TOLERANCE, MatchedSizes, count_parameters, match_sizes, resolve_sizes
+from seqwise.compare.plan.sizes import (
+    TOLERANCE,
+    MatchedSizes,
+    count_parameters,
+    match_sizes,
+    resolve_sizes,
+    use_default_sizes,
+)
 from seqwise.config import FAMILIES, TASKS, Settings, parse_settings
 from seqwise.errors import UsageError
 from seqwise.tasks import get_task
@@ -91,8 +98,9 @@ def spread(matched: MatchedSizes) -> float:
 
 
 def count_built_parameters(task: Task, settings: Settings) -> int:
-    """Builds the model and counts its parameters."""
-    return sum(parameter.numel() for parameter in task.build(settings).parameters())
+    """Builds the model and counts its parameters, without those of an n-gram head."""
+    parameters = task.build(settings).named_parameters()
+    return sum(parameter.numel() for name, parameter in parameters if not name.startswith("ngrams."))
 
 
 @pytest.mark.parametrize("size", ["small", pytest.param("large", marks=pytest.mark.slow)])
@@ -213,6 +221,26 @@ def test_with_all_widths_set_nothing_is_matched(prepare_task):
         assert matched.target is None
         assert matched.parameters["a"] == count_built_parameters(task, matched.settings["a"])
         assert matched.notes[0].startswith("a: not matched; its width is set to 16")
+
+
+def test_weights_of_ngrams_are_neither_matched_nor_counted(prepare_large_task):
+    task, base, context = prepare_large_task("classify")
+    with_ngrams = base.model_copy(update={"classify": base.classify.model_copy(update={"ngrams": 2})}, deep=True)
+    names = ["gru", "transformer"]
+    plain, matched = (match_sizes(task, families(each, names), context) for each in (base, with_ngrams))
+    assert matched.parameters == plain.parameters
+    assert [matched.settings[name].network for name in names] == [plain.settings[name].network for name in names]
+    buckets = matched.settings["gru"].classify.ngram_buckets
+    number = (task.size().vocabulary_size + buckets) * 2 + 2  # a weight per row and label, and the biases
+    head = task.build(matched.settings["gru"]).ngrams
+    assert sum(parameter.numel() for parameter in head.parameters()) == number
+    prefix = "The numbers of parameters leave out the weights of n-grams (classify.ngrams)"
+    note = f"{prefix}: {number:,}, the same for all."
+    assert matched.notes == (*plain.notes, note)
+    assert use_default_sizes(task, families(with_ngrams, names), context).notes == (note,)
+    assert use_default_sizes(task, families(base, names), context).notes == ()
+    variants = {"gru": families(base)["gru"], "both": families(with_ngrams)["gru"]}
+    assert use_default_sizes(task, variants, context).notes == (f"{prefix}: both {number:,}.",)
 
 
 def test_ngram_models_are_not_matched(prepare_task):

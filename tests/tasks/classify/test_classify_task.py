@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from seqwise.tasks.classify.task import Classify
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.task import InferenceOptions, Preprocessor
 from seqwise.training.api import TrainedModel, load_run, train
+from seqwise.training.choices import build_defaults_context
 from seqwise.training.distribution import World
 from seqwise.training.run import Run
 from seqwise.training.training_run import open_task
@@ -52,7 +54,13 @@ def opinions(tmp_path_factory) -> str:
 def resolve_settings(task: Classify, settings: Settings, cuda: bool = False) -> Settings:
     size = task.size()
     context = DefaultsContext(
-        size.num_tokens, size.vocabulary_size, cuda, 2, num_examples=size.num_examples, max_length=size.max_length
+        size.num_tokens,
+        size.vocabulary_size,
+        cuda,
+        2,
+        num_examples=size.num_examples,
+        max_length=size.max_length,
+        num_labels=size.num_labels,
     )
     return resolve(settings, context)[0]
 
@@ -428,12 +436,22 @@ def test_r_drop_equals_its_equation():
     assert with_divergence > float(ordinary(doubled)[0].total.detach()) / 2, "the two passes have different masks"
 
 
-def test_network_and_ngrams_have_their_own_losses_and_one_prediction():
-    model, batch = build_classifier(ngrams=2, ngram_buckets=64, label_smoothing=0.0)
+def build_ngram_classifier(**classify) -> tuple[Classifier, TextBatch]:
+    """Returns a classifier whose n-grams have random weights and ratios other than 0."""
+    model, batch = build_classifier(ngrams=2, ngram_buckets=64, **classify)
     torch.nn.init.normal_(model.ngrams.weight)
     model.ngrams.count_ratios([np.array([4, 5, 6]), np.array([7, 8])], np.array([0, 2]))
-    network, ngrams = model.part_scores(batch.ids, batch.lengths)
-    losses = [F.cross_entropy(scores, batch.labels, reduction="sum").item() for scores in (network, ngrams)]
+    return model, batch
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_network_and_ngrams_have_their_own_losses_and_one_prediction(smoothing: float):
+    model, batch = build_ngram_classifier(label_smoothing=smoothing)
+    network, ngrams = model.compute_scores_by_part(batch.ids, batch.lengths)
+    losses = [
+        F.cross_entropy(scores, batch.labels, reduction="sum", label_smoothing=smoothing).item()
+        for scores in (network, ngrams)
+    ]
     assert model(batch)[0].total.item() == pytest.approx(sum(losses) / 2)
     expected = F.cross_entropy((network + ngrams) / 2, batch.labels, reduction="sum").item()
     assert model.eval()(batch)[0].total.item() == pytest.approx(expected)
@@ -446,24 +464,86 @@ def test_r_drop_with_ngrams_and_without_dropout_is_the_ordinary_loss():
     assert twice(batch)[0].objective.item() == pytest.approx(plain(batch)[0].objective.item(), rel=1e-6)
 
 
+def test_r_drop_compares_the_mean_scores_of_network_and_ngrams():
+    model, batch = build_ngram_classifier(r_drop=4.0, word_dropout=0.5)
+    torch.manual_seed(1)
+    loss = model(batch)[0]
+    torch.manual_seed(1)  # the same words are dropped
+    parts = model.compute_scores_by_part(batch.ids.repeat(2, 1), batch.lengths.repeat(2))
+    labels = batch.labels.repeat(2)
+    nats = sum(F.cross_entropy(scores, labels, reduction="sum", label_smoothing=0.1).item() for scores in parts)
+    assert loss.total.item() == pytest.approx(nats / 2 / 2)
+
+    def compute_divergence(scores: torch.Tensor) -> float:
+        first, second = scores.detach().double().softmax(-1).numpy().reshape(2, 2, 3)
+        return float((first * np.log(first / second) + second * np.log(second / first)).sum())
+
+    divergence = compute_divergence((parts[0] + parts[1]) / 2)
+    assert loss.objective.item() == pytest.approx(nats / 4 + 4.0 / 4 * divergence, rel=1e-5)
+    assert divergence > 0.1
+    assert abs(compute_divergence(parts[0]) - divergence) > 0.1, "the n-grams make a difference"
+
+
+def test_ngrams_of_an_untrained_classifier_predict_the_frequencies_of_the_labels():
+    values = {"model": "gru", **SMALL, "classify": {"ngrams": 1}}
+    counts = torch.tensor([1, 7, 1])
+    model = Classifier(ResolvedSettings.model_validate(values), 20, 3, counts=counts)
+    assert model.ngrams.bias.exp().tolist() == pytest.approx([2 / 12, 8 / 12, 2 / 12])
+    values["classify"]["class_weights"] = "balanced"
+    assert Classifier(ResolvedSettings.model_validate(values), 20, 3, counts=counts).ngrams.bias.tolist() == [0, 0, 0]
+
+
+def test_a_classifier_of_bigrams_without_a_number_of_buckets_is_an_error():
+    with pytest.raises(UsageError, match="need at least one bucket"):
+        build_classifier(ngrams=2)
+
+
 def test_ngrams_are_off_unless_set():
     assert build_classifier()[0].ngrams is None
 
 
-def test_ratios_of_ngrams_are_those_of_the_truncated_training_texts(opinions: str):
+def test_ratios_of_ngrams_are_those_of_the_truncated_training_texts(tmp_path: Path):
+    path = tmp_path / "texts.tsv"
+    path.write_text("".join(f"{number} good film finally\ty\n{number} bad film\tn\n" for number in range(30)))
     user_settings = parse_settings(
-        {"task": "classify", "model": "gru", **SMALL, "classify": {"ngrams": 2}, "data": {"max_length": 3}}
+        {"task": "classify", "model": "gru", **SMALL, "classify": {"ngrams": 1}, "data": {"max_length": 3}}
     )
+    task = Classify.prepare(str(path), user_settings)
+    ratios = task.build(resolve_settings(task, user_settings)).ngrams.ratios
+    tokenizer = task.preprocessor.tokenizer
+    good, film, fourth = (tokenizer.encode(word).ids[0] for word in ("good", "film", "finally"))
+    assert len({good, film, fourth, tokenizer.unknown}) == 4
+    assert ratios[fourth].tolist() == [0, 0], "it is never among the first three tokens"
+    assert ratios[good, task.labels.index("y")] > 1
+
+
+def test_rules_choose_the_number_of_buckets_by_tokens_and_labels(opinions: str):
+    user_settings = parse_settings({"task": "classify", "model": "gru", **SMALL, "classify": {"ngrams": 2}})
     task = Classify.prepare(opinions, user_settings)
-    settings = resolve_settings(task, user_settings)
-    assert settings.classify.ngram_buckets == 8192, "four per training token, to the next power of two"
+    assert task.size().num_labels == 2
+    context = build_defaults_context(task, torch.device("cpu"), 1)
+    assert context.num_labels == 2
+    settings, reasons = resolve(user_settings, context)
+    assert 1024 < context.num_tokens <= 2048
+    assert settings.classify.ngram_buckets == 2048, "one per training token, to the next power of two"
+    expected = f"one or more per n-gram of the {context.num_tokens:,} training tokens"
+    assert reasons["classify.ngram_buckets"] == expected
+    settings, reasons = resolve(user_settings, replace(context, num_tokens=10**7, num_labels=12))
+    assert settings.classify.ngram_buckets == 2**18, "2²² weights of 12 labels"
+    assert reasons["classify.ngram_buckets"].startswith("12 labels: no more, to keep the file small")
+
+
+def test_ratios_compare_the_texts_of_both_labels(opinions: str):
+    task, settings = prepare_task(opinions, classify={"ngrams": 2})
     model = task.build(settings)
-    seen = {int(token) for ids in task.token_ids["train"] for token in ids[:3]}
-    rows = (model.ngrams.ratios[: len(task.preprocessor.tokenizer)] != 0).any(1).nonzero()[:, 0].tolist()
-    assert set(rows) <= seen
     good = task.preprocessor.tokenizer.encode("lovely").ids[0]
     assert model.ngrams.ratios[good].tolist() == pytest.approx([-x for x in model.ngrams.ratios[good].tolist()[::-1]])
     assert model.ngrams.ratios[good, task.labels.index("y")] > 1
+
+
+def encode_text(trained_model: TrainedModel, text: str) -> tuple[torch.Tensor, torch.Tensor]:
+    ids = torch.from_numpy(trained_model.run.preprocessor.tokenizer.encode(text).ids.astype(np.int64))
+    return ids[None], torch.tensor([len(ids)])
 
 
 def test_a_run_with_ngrams_is_loaded_with_them(opinions: str, tmp_path: Path):
@@ -472,7 +552,14 @@ def test_a_run_with_ngrams_is_loaded_with_them(opinions: str, tmp_path: Path):
         opinions, task="classify", model="gru", budget="3-epochs", out=tmp_path / "run", settings=settings
     )
     loaded = load_run(tmp_path / "run")
-    assert loaded.predict("so good").values == trained_model.predict("so good").values
+    prediction = loaded.predict("so good")
+    assert prediction.values == trained_model.predict("so good").values
+    answer = Classify.inspect_text(loaded.bundle, "so good").answers[0]
+    assert answer.name == f"label: {prediction.values['label']}"
+    with torch.no_grad():
+        assert float(answer.score(loaded.model).exp()) == pytest.approx(prediction.values["probability"], rel=1e-5)
+        network, _ = loaded.model.compute_scores_by_part(*encode_text(loaded, "so good"))
+        assert abs(float(network.softmax(-1).max()) - prediction.values["probability"]) > 1e-3
     assert torch.equal(loaded.model.ngrams.ratios, trained_model.model.ngrams.ratios)
     assert bool((loaded.model.ngrams.ratios != 0).any())
     evaluation = loaded.evaluate(opinions)

@@ -14,10 +14,12 @@ from statistics import median_low
 from typing import Literal
 
 import torch
+from torch import nn
 
 from seqwise.config import Settings
 from seqwise.errors import UsageError
 from seqwise.families import get_family
+from seqwise.heads.ngrams import NGramHead
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.task import Task
@@ -39,21 +41,52 @@ SECOND_SIZES: dict[SecondSize, int] = {"hidden": 2, "embedding": 2, "width": 8}
 
 @dataclass(frozen=True)
 class MatchedSizes:
-    """Resolved settings and numbers of parameters, both by family."""
+    """Resolved settings and numbers of parameters, both by family; n-gram heads (`classify.ngrams`) are not counted."""
 
     settings: dict[str, ResolvedSettings]
     parameters: dict[str, int]
     target: int | None  # number of parameters; None: default sizes are used, or no family has a width to solve for
-    notes: tuple[str, ...]  # sentences for the report: families that are not matched, and unusual sizes
+    notes: tuple[str, ...]  # sentences for the report: what is not matched or not counted, and unusual sizes
 
 
 def count_parameters(task: Task, settings: ResolvedSettings) -> int:
-    """Returns the number of trainable parameters; 0 for an n-gram model."""
+    """Returns the number of trainable parameters without those of an n-gram head; 0 for an n-gram model.
+
+    The head has the same number beside every network, so that it would hide differences between the networks.
+    """
+    model = _build_on_meta(task, settings)
+    return 0 if model is None else _count_trainable(model) - _count_ngram_weights(model)
+
+
+def _build_on_meta(task: Task, settings: ResolvedSettings) -> nn.Module | None:
     if not get_family(settings.model).has_gradients:
-        return 0
+        return None
     with torch.device("meta"):
-        model = type(task).restore(settings, task.preprocessor)
+        return type(task).restore(settings, task.preprocessor)
+
+
+def _count_trainable(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _count_ngram_weights(model: nn.Module) -> int:
+    return sum(_count_trainable(module) for module in model.modules() if isinstance(module, NGramHead))
+
+
+def list_ngram_notes(task: Task, settings: Mapping[str, ResolvedSettings]) -> list[str]:
+    """Returns a sentence about the weights of n-gram heads, which are not counted, if there are any."""
+    models = {name: _build_on_meta(task, each) for name, each in settings.items() if each.classify.ngrams}
+    counts = {
+        name: count for name, model in models.items() if model is not None and (count := _count_ngram_weights(model))
+    }
+    if not counts:
+        return []
+    sizes = sorted(set(counts.values()))
+    if len(sizes) == 1 and len(counts) == len(settings):
+        number = f"{sizes[0]:,}, the same for all"
+    else:
+        number = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    return [f"The numbers of parameters leave out the weights of n-grams (classify.ngrams): {number}."]
 
 
 def resolve_sizes(requested: Settings, context: DefaultsContext, width: int | None = None) -> ResolvedSettings:
@@ -68,7 +101,8 @@ def resolve_sizes(requested: Settings, context: DefaultsContext, width: int | No
 def use_default_sizes(task: Task, families: Mapping[str, Settings], context: DefaultsContext) -> MatchedSizes:
     """Gives every family its default size, or the size that was set."""
     settings = {name: resolve_sizes(each, context) for name, each in families.items()}
-    return MatchedSizes(settings, {name: count_parameters(task, each) for name, each in settings.items()}, None, ())
+    parameters = {name: count_parameters(task, each) for name, each in settings.items()}
+    return MatchedSizes(settings, parameters, None, tuple(list_ngram_notes(task, settings)))
 
 
 def match_sizes(
@@ -93,6 +127,7 @@ def match_sizes(
     parameters = {name: count_parameters(task, values) for name, values in settings.items()}
     for solver in solvers:
         notes += solver.list_notes(sizes.get(solver.name), parameters[solver.name], reached_target)
+    notes += list_ngram_notes(task, settings)
     return MatchedSizes(settings, parameters, reached_target, tuple(notes))
 
 

@@ -16,7 +16,7 @@ from seqwise.backbones.encoder import build_encoder
 from seqwise.data.batch import Batch, iterate_by_length, pad_sequences
 from seqwise.families import RECURRENT_FAMILIES
 from seqwise.heads.label import LabelHead, build_pooling, compute_balanced_weights
-from seqwise.heads.ngrams import NGramHead, choose_buckets
+from seqwise.heads.ngrams import NGramHead, choose_buckets, limit_buckets
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD
@@ -109,7 +109,7 @@ class Classifier(nn.Module):
         ids, lengths, labels = batch.ids, batch.lengths, batch.labels
         if self.r_drop:
             ids, lengths, labels = (torch.cat([each, each]) for each in (ids, lengths, labels))
-        parts = self.part_scores(ids, lengths)
+        parts = self.compute_scores_by_part(ids, lengths)
         losses = average([self.head.losses(scores, labels, self.smoothing) for scores in parts])
         if self.r_drop:
             return r_drop(losses, average(parts).log_softmax(-1, dtype=losses.dtype), self.r_drop), None
@@ -117,9 +117,9 @@ class Classifier(nn.Module):
 
     def scores(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Returns a score per label, (B, K), for texts of ids (B, T)."""
-        return average(self.part_scores(ids, lengths))
+        return average(self.compute_scores_by_part(ids, lengths))
 
-    def part_scores(self, ids: Tensor, lengths: Tensor) -> list[Tensor]:
+    def compute_scores_by_part(self, ids: Tensor, lengths: Tensor) -> list[Tensor]:
         """Returns the scores (B, K) of the network and, if there are any, of the n-grams."""
         if self.training and self.unknown is not None and self.word_dropout:
             ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.word_dropout, self.unknown)
@@ -178,13 +178,23 @@ def set_classify_defaults(settings: ResolvedSettings, context: DefaultsContext, 
     set_default("classify.word_dropout", 0.1, "a model should not depend on single words")
     set_default("classify.label_smoothing", 0.0, "off unless set")
     if settings.classify.ngrams > 1:
-        buckets = choose_buckets(context.num_tokens, settings.classify.ngrams)
-        set_default("classify.ngram_buckets", buckets, f"{context.num_tokens:,} tokens: few n-grams share a weight")
+        _set_ngram_defaults(settings, context, set_default)
     # Small batches, because few examples need many updates.
     reason = f"{size}: few texts need small batches, and so many updates"
     set_batch_size(min(32 if is_small else 128, context.num_examples // 8), context, set_default, reason)
     set_default("data.max_tokens", 32_768 if context.cuda else 8_192, f"what {context.machine} reads at once")
     _set_optimisation_defaults(settings, context, set_default, is_small)
+
+
+def _set_ngram_defaults(settings: ResolvedSettings, context: DefaultsContext, set_default: SetDefault) -> None:
+    """Sets as many weights per label as the training data may have n-grams, unless that is too large a file."""
+    order, num_labels = settings.classify.ngrams, context.num_labels
+    buckets = choose_buckets(context.num_tokens, order, num_labels)
+    num_ngrams = context.num_tokens * (order - 1)
+    reason = f"one or more per n-gram of the {context.num_tokens:,} training tokens"
+    if buckets < num_ngrams and buckets == limit_buckets(num_labels):
+        reason = f"{num_labels:,} labels: no more, to keep the file small"
+    set_default("classify.ngram_buckets", buckets, reason)
 
 
 def _set_optimisation_defaults(

@@ -136,7 +136,7 @@ class Classify(ExampleTask):
 
     def size(self) -> Size:
         lengths = [len(ids) for ids in self.token_ids["train"]]
-        return Size(sum(lengths), len(self.preprocessor.tokenizer), len(lengths), max(lengths))
+        return Size(sum(lengths), len(self.preprocessor.tokenizer), len(lengths), max(lengths), len(self.labels))
 
     def check_shapes(self, model: Classifier) -> None:
         model.encoder(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))
