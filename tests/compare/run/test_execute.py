@@ -596,8 +596,9 @@ def test_a_stopped_trial_of_two_processes_ends_like_one_process(text: Path, tmp_
     job = Job("train", "rnn/seed-0")
     events: list[dict] = []
     run = two / "trials/rnn/seed-0"
+    metrics = run / "metrics.jsonl"  # empty until the first update: nothing would be saved before it
     with pytest.raises(InterruptedJob):
-        execute(two, job, events.append, should_stop=lambda: (run / "metrics.jsonl").exists())
+        execute(two, job, events.append, should_stop=lambda: metrics.exists() and metrics.stat().st_size > 0)
     assert Job("train", "rnn/seed-0").load(two) is None
     snapshot = load_newest_checkpoint(Run.open(run).checkpoints, pytest.fail)
     assert snapshot is not None
