@@ -137,7 +137,7 @@ class ResolvedTrainingSettings(ResolvedSection, config.TrainingSettings):
     batch_size: int = 1
     patience: int = 0  # 0: never stop early
     validate_every: int = 0  # 0: at equal shares of the budget
-    save_every: int = 0  # 0: at each validation, and at least every two minutes
+    save_every: int = 0  # 0: at validations
     precision: Literal["float32", "bfloat16"] = "float32"
 
     @property

@@ -16,8 +16,7 @@ from seqwise.config import Settings, merge_settings, parse_settings
 from seqwise.tasks import get_task
 from seqwise.tasks.defaults import resolve
 from seqwise.tasks.task import Preprocessor, Task
-from seqwise.training.choices import build_defaults_context
-from seqwise.training.training_run import choose_device
+from seqwise.training.choices import build_defaults_context, choose_device
 
 ROWS: dict[str, TaskRow] = {
     path.stem.removeprefix("rows_"): import_module(path.stem).ROW

@@ -14,6 +14,7 @@ from short_runs import BATCH_SIZE, OPTIONS, TOKENS_PER_STEP, WINDOW, train
 import seqwise
 from seqwise.cli.progress import TrainingDisplay
 from seqwise.config import parse_settings
+from seqwise.training import training_run
 from seqwise.training.checkpoints import load_newest_checkpoint
 from seqwise.training.distribution import defer_interrupts
 from seqwise.training.loop import Step
@@ -207,6 +208,23 @@ def test_a_stop_before_the_first_validation_saves_the_weights(book, tmp_path):
     weights_at_stop = stopped.run.read_weights()
     assert train("--resume", tmp_path / "run") == 0
     assert any(not torch.equal(weights_at_stop[name], tensor) for name, tensor in stopped.run.read_weights().items())
+
+
+@pytest.mark.parametrize(
+    ("large_model_bytes", "min_unsaved_seconds", "steps"),
+    [(2**40, 60, [10, 20, 30]), (1, 60, [30]), (1, -1, [10, 20, 30])],
+    ids=["small model", "large model", "large model after enough time"],
+)
+def test_validations_of_a_large_model_have_a_checkpoint_after_enough_time(
+    book, tmp_path, monkeypatch, large_model_bytes, min_unsaved_seconds, steps
+):
+    saved_steps = []
+    monkeypatch.setattr(training_run, "LARGE_MODEL_BYTES", large_model_bytes)
+    monkeypatch.setattr(training_run, "MIN_UNSAVED_SECONDS", min_unsaved_seconds)
+    monkeypatch.setattr(training_run, "save_checkpoint", lambda folder, step, snapshot: saved_steps.append(step))
+    options = ["--training.validate-every", "10", "--data.valid-fraction", "0.005"]
+    assert train(book, *OPTIONS, "--budget", BUDGET, *options, "--out", tmp_path / "run") == 0
+    assert saved_steps == steps
 
 
 def test_a_curve_that_cannot_be_saved_does_not_prevent_the_checkpoint(book, tmp_path, capsys, monkeypatch):

@@ -88,10 +88,10 @@ def _train(argv: Sequence[str], settings: Settings | None) -> int:
     _reject_contradictions(args)
     if args.resume is None:
         check_effects([args.settings], typed)  # again when the task is known
+    from seqwise.training.choices import choose_device
     from seqwise.training.distribution import handle_signals, is_worker, join_world, raise_interrupt
     from seqwise.training.launcher import launch
     from seqwise.training.run import Run
-    from seqwise.training.training_run import choose_device
 
     check_output_path(args.plot, SUFFIXES)
     if args.data is not None:

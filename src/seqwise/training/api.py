@@ -37,11 +37,12 @@ from seqwise.tasks.language.task import Language
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Task
 from seqwise.tasks.training_summary import MISSING_SUMMARY, TrainingSummary
 from seqwise.training.checkpoints import load_weights
+from seqwise.training.choices import choose_device
 from seqwise.training.distribution import defer_interrupts
 from seqwise.training.loop import Step
 from seqwise.training.run import RUN_FOLDER, WEIGHTS, Run
 from seqwise.training.step import get_objective
-from seqwise.training.training_run import choose_device, create_run, detect_task, open_training
+from seqwise.training.training_run import create_run, detect_task, open_training
 
 
 def train(

@@ -1,7 +1,7 @@
 """Which settings of a run were chosen by rule, and why: `choices.json`, which explains a run to its user.
 
 Some settings are chosen while the data is read, such as the kind of tokeniser; the others by the default rules
-(`seqwise/tasks/defaults.py`). Values are in config.yaml.
+(`seqwise/tasks/defaults.py`). Values are in config.yaml. The device is chosen here, too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from seqwise import environment
 from seqwise.config import Settings
+from seqwise.errors import UsageError
 from seqwise.tasks.defaults import DefaultsContext
 from seqwise.tasks.task import Task
 
@@ -76,3 +77,12 @@ def build_defaults_context(task: Task, device: torch.device, processes: int, vec
         vector_width=vector_width,
         bfloat16=cuda and torch.cuda.is_bf16_supported(including_emulation=False),
     )
+
+
+def choose_device(settings: Settings) -> torch.device:
+    """Returns the device of the settings; for "auto" the GPU if there is one."""
+    if settings.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("PyTorch finds no CUDA device here.", fix="Leave out --device, or see: seqwise doctor")
+    return torch.device(settings.device)

@@ -35,7 +35,7 @@ from seqwise.training.checkpoints import (
     remove_unusable_checkpoints,
     save_checkpoint,
 )
-from seqwise.training.choices import build_defaults_context, explain_reading
+from seqwise.training.choices import build_defaults_context, choose_device, explain_reading
 from seqwise.training.clock import read_clock
 from seqwise.training.distribution import World, get_local_device
 from seqwise.training.health_monitor import open_monitor
@@ -67,6 +67,8 @@ from seqwise.training.word_vectors import WordVectors
 from seqwise.user_files import get_files_by_name
 
 MAX_UNSAVED_SECONDS = 120  # seconds of training that a killed process can lose
+LARGE_MODEL_BYTES = 16 * 2**20  # the checkpoint of such a model takes so long that not every validation has one
+MIN_UNSAVED_SECONDS = 60  # between two checkpoints of a large model
 STEPS_PER_LOG = 10  # steps between two lines of metrics.jsonl
 
 
@@ -350,10 +352,13 @@ class TrainingRun:
             self.run.update_environment(recurrent_layers=backends)
 
     def _is_save_due(self, step: Step, last_save: float) -> bool:
-        if step.ended or read_clock() - last_save > MAX_UNSAVED_SECONDS:
+        unsaved_seconds = read_clock() - last_save
+        if step.ended or unsaved_seconds > MAX_UNSAVED_SECONDS:
             return True
-        interval = self.run.settings.training.save_every
-        return step.number % interval == 0 if interval else step.validation is not None
+        if interval := self.run.settings.training.save_every:
+            return step.number % interval == 0
+        is_large = sum(parameter.nbytes for parameter in self.trainer.parameters) >= LARGE_MODEL_BYTES
+        return step.validation is not None and (not is_large or unsaved_seconds > MIN_UNSAVED_SECONDS)
 
     def _log_step(self, step: Step) -> Step:
         """Writes a line of metrics.jsonl if one is due; returns the step, with a note if training goes wrong."""
@@ -387,12 +392,3 @@ class TrainingRun:
         num_parameters = sum(p.numel() for p in self.trainer.model.parameters())
         self.run.write_text("curve.svg", build_curve_svg(self.run.read_metrics(), self.task.unit))
         self.run.write_text("README.md", build_model_card(self.run, self.task, f"{num_parameters:,} parameters"))
-
-
-def choose_device(settings: Settings) -> torch.device:
-    """Returns the device of the settings; for "auto" the GPU if there is one."""
-    if settings.device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if settings.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("PyTorch finds no CUDA device here.", fix="Leave out --device, or see: seqwise doctor")
-    return torch.device(settings.device)

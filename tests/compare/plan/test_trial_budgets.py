@@ -10,8 +10,7 @@ from seqwise.config import parse_settings
 from seqwise.errors import UsageError
 from seqwise.tasks import get_task
 from seqwise.tasks.defaults import resolve
-from seqwise.training.choices import build_defaults_context
-from seqwise.training.training_run import choose_device
+from seqwise.training.choices import build_defaults_context, choose_device
 
 
 @pytest.fixture(scope="module")

@@ -59,6 +59,7 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import InferenceOptions, Task
 from seqwise.training.api import TrainedModel
 from seqwise.training.checkpoints import get_resume_command as resume_training_command
+from seqwise.training.choices import choose_device
 from seqwise.training.clock import read_clock
 from seqwise.training.distribution import World
 from seqwise.training.initialization import compile_layers
@@ -66,7 +67,7 @@ from seqwise.training.launcher import LostProcessError, launch
 from seqwise.training.loop import Trainer
 from seqwise.training.run import CONFIG, WEIGHTS, Run
 from seqwise.training.step import get_objective
-from seqwise.training.training_run import choose_device, create_run_folder, open_training
+from seqwise.training.training_run import create_run_folder, open_training
 from seqwise.training.validation import choose_minimum_share
 from seqwise.training.word_vectors import WordVectors
 
