@@ -14,6 +14,7 @@ import sysconfig
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def read_labelled_data(spec: str, settings: Settings) -> Splits[LabelledText]:
         spec,
         read_file,
         SUFFIXES,
-        {"modules": (lambda: list(iterate_docstrings()), BUILTIN_DESCRIPTION)},
+        {"modules": (read_docstrings, BUILTIN_DESCRIPTION)},
         data.valid_fraction,
         data.test_fraction,
         labelled_files.splits if labelled_files else None,
@@ -273,6 +274,12 @@ def reject_unknown_labels(examples: Sequence[LabelledText], labels: Collection[s
 
 
 # Built-in data
+
+
+@cache
+def read_docstrings() -> tuple[LabelledText, ...]:
+    """Returns the examples of `builtin:modules`, parsed once: a comparison reads its data for every trial."""
+    return tuple(iterate_docstrings())
 
 
 def iterate_docstrings() -> Iterator[LabelledText]:

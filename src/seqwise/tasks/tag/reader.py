@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -29,9 +30,8 @@ DOCUMENT_START = "-DOCSTART-"
 COMMENT = re.compile(r"#\s*[\w.:-]+\s*=\s")  # CoNLL-U comments, before the words of a sentence
 COLUMN_FIX = "Write one word and its tags per line, and a blank line between sentences."
 # The description is part of the fingerprint of the data: it cannot change.
-BUILTINS = {
-    "code": (read_code_lines, "logical lines of the standard library's source, with the kinds of their tokens as tags")
-}
+CODE_DESCRIPTION = "logical lines of the standard library's source, with the kinds of their tokens as tags"
+BUILTINS = {"code": (cache(read_code_lines), CODE_DESCRIPTION)}  # parsed once: a comparison reads it for every trial
 JSON_FIX = 'Each line must be one object: {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]}'
 MIN_REPEATED_WORDS = 5  # shorter sentences occur twice by chance
 
