@@ -17,9 +17,10 @@ from seqwise.cli.main import main
 from seqwise.compare import api
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import Plan
-from seqwise.config import TASKS
+from seqwise.config import TASKS, DataSettings, Settings
 
 FEWER_SEEDS = 2  # the fewest with an interval and a verdict
+FEWER_EXAMPLES = DataSettings(valid_fraction=0.01, test_fraction=0.01)  # most of the time is spent on evaluations
 
 
 def run_demo(task: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -50,9 +51,13 @@ def test_the_demo_ends_with_a_table_a_verdict_and_a_report(tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("task", [task for task in TASKS if task != "forecast"])
 def test_every_task_has_a_demo(task, tmp_path, monkeypatch, capsys):
-    """The test above searches learning rates and trains all seeds; what differs by task does not depend on these."""
+    """The test above searches learning rates, trains all seeds and evaluates on all examples.
+
+    What differs by task does not depend on these.
+    """
     monkeypatch.setattr(demo, "SEEDS", FEWER_SEEDS)
     monkeypatch.setattr(demo, "ComparisonOptions", partial(ComparisonOptions, lr_trials=1))
+    monkeypatch.setattr(demo, "Settings", partial(Settings, data=FEWER_EXAMPLES))
     output = run_demo(task, tmp_path / "demo", capsys)
     assert ("The best model continues a text:" in output) is (task == "language")
 

@@ -34,7 +34,10 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 # Options that make a command short enough for a test; the last of two equal options takes effect.
 SHORTER_OPTIONS = {
     "demo": ["--budget", "2s"],
-    "compare": ["--models", "rnn,gru", "--budget", "60k-tokens", "--seeds", "1", "--lr-trials", "1"],
+    "compare": [
+        *("--models", "rnn,gru", "--budget", "60k-tokens", "--seeds", "1", "--lr-trials", "1"),
+        *("--data.valid-fraction", "0.01", "--data.test-fraction", "0.01"),
+    ],
 }
 SKIPPED_PROGRAMS = {"make", "pip", "git", "python", "python3", "cd"}
 
