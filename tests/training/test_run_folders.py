@@ -243,6 +243,7 @@ def _end() -> None:
     raise SystemExit(0)
 
 
+@pytest.mark.usefixtures("stopped_run")  # which imports all modules, so that the forked processes do not
 @pytest.mark.parametrize("fatal_calls", [(2, 3, 9), pytest.param(range(1, 100), marks=pytest.mark.slow)])
 def test_the_same_command_reuses_a_folder_whose_creation_was_killed(book: Path, tmp_path: Path, fatal_calls: range):
     create_with_kill([book, *OPTIONS, *BUDGET, "--out", tmp_path / "first"], 0)  # the tokens are cached now
@@ -298,26 +299,9 @@ def test_a_failure_removes_only_the_files_of_the_creation(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_of_two_processes_that_resume_one_trains(stopped_run: Path, tmp_path: Path):
-    """Without the lock, metrics are written twice. `tests/faults/test_folders.py` repeats it in forks."""
-    for repetition in range(2):
-        folder = shutil.copytree(stopped_run, tmp_path / str(repetition))
-        Run.open(folder).change_budget(f"{400 * TOKENS_PER_STEP}-tokens", "")
-        results = [finish(each) for each in [start("train", "--resume", folder) for _ in range(2)]]
-        # Both end well if one starts after the other has ended.
-        assert sorted(status for status, _ in results) in ([0, 2], [0, 0]), results
-        for status, stderr in results:
-            assert (status == 2) == ("is locked: process " in stderr)
-        steps = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        assert steps == sorted(set(steps))
-        assert steps[-1] >= 400
-        assert not (folder / LOCK_FILE).exists()
-
-
-@pytest.mark.slow
 def test_with_several_processes_the_first_one_has_the_lock(book: Path, tmp_path: Path):
     folder = tmp_path / "run"
-    arguments = [book, "--model", "lstm", *SMALL, "--budget", f"{64 * 1500}-tokens", "--training.save-every", "20"]
+    arguments = [book, "--model", "lstm", *SMALL, "--budget", "1h", "--training.save-every", "20"]
     process = start("train", *arguments, "--nproc", "2", "--out", folder)
     wait_until(lambda: get_saved_step(folder) > 20, process)
     owner = json.loads((folder / LOCK_FILE).read_text())["pid"]
@@ -327,7 +311,8 @@ def test_with_several_processes_the_first_one_has_the_lock(book: Path, tmp_path:
         assert stderr.count(f"is locked: process {owner} on ") == stderr.count("error: ") == 1
     process.kill()  # the launcher; its processes notice
     finish(process)
-    status, stderr = run("train", "--resume", folder, "--nproc", "2")
+    budget = f"{64 * (get_saved_step(folder) + 20)}-tokens"
+    status, stderr = run("train", "--resume", folder, "--nproc", "2", "--budget", budget)
     assert status == 0, stderr
     assert not (folder / LOCK_FILE).exists()
 
