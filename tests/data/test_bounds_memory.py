@@ -100,7 +100,7 @@ def write_large_image(path: Path, head: bytes, unit: bytes) -> None:
         ("language", "a.jsonl.gz", write_bomb, b"", b'{"text": "a"}\n', "200 times"),
         ("tag", "a.conll.gz", write_bomb, b"", b"a O\n", "200 times"),
         ("forecast", "a.csv.gz", write_bomb, b"time,value\n", b"1,2\n", "200 times"),
-        ("vectors", "a.vec.gz", write_bomb, b"1000000000 2\n", b"a 0 0\n", "200 times"),
+        ("vectors", "a.vec.gz", write_bomb, b"1000000000 2\n", b"a 0.000000 0.000000\n", "200 times"),
         ("vectors", "a.bin.gz", write_bomb, b"1000000000 2\n", b"a " + bytes(8), "200 times"),
         ("classify", "a.csv", write_long_line, b"text,label\n", b"a", "more than 10 MB"),
         ("classify", "a.jsonl", write_long_line, b'{"text": "', b"a", "more than 10 MB"),
