@@ -17,10 +17,10 @@ from seqwise.cli.main import main
 from seqwise.compare import api
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import Plan
-from seqwise.config import TASKS, DataSettings, Settings
+from seqwise.config import TASKS, Settings
 
 FEWER_SEEDS = 2  # the fewest with an interval and a verdict
-FEWER_EXAMPLES = DataSettings(valid_fraction=0.01, test_fraction=0.01)  # most of the time is spent on evaluations
+FEWER_EXAMPLES = {"valid_fraction": 0.01, "test_fraction": 0.01}  # to evaluate on
 
 
 def run_demo(task: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
