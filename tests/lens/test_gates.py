@@ -106,6 +106,15 @@ def test_unknown_layers_and_units_are_errors(arguments: dict, problem: str, x: t
         gates(model, x, **arguments)
 
 
+def test_the_number_of_a_layer_stands_for_both_of_its_directions(x: torch.Tensor):
+    def build(width: int) -> Bidirectional:
+        return Bidirectional(Recurrent(LSTMCell(width, 4)), Recurrent(LSTMCell(width, 4)))
+
+    model = StackedRecurrent([build(3), build(8)])
+    assert list(gates(model, x, layer=2).data) == ["layer 2, forward", "layer 2, backward"]
+    assert list(gates(model, x, layer="layer 1, backward").data) == ["layer 1, backward"]
+
+
 def test_a_model_without_recurrent_layers_is_an_error(x: torch.Tensor):
     with pytest.raises(UsageError, match="no recurrent layer"):
         gates(torch.nn.Linear(3, 3), x)
