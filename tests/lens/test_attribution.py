@@ -10,8 +10,10 @@ from torch import nn
 from seqwise.data.batch import TokenBatch
 from seqwise.errors import UsageError
 from seqwise.families import BUILTIN_FAMILIES
+from seqwise.heads.ngrams import SCALE
 from seqwise.layers.cells import LSTMCell
 from seqwise.layers.recurrent import Recurrent
+from seqwise.lens import attribution_ngrams
 from seqwise.lens.attribution import attribute, attribution
 from seqwise.lens.attribution_methods import compute_completeness_error, integrate_gradients
 from seqwise.lens.subject import Subject, open_subject
@@ -59,7 +61,7 @@ def classify(family: str, ids: list[int], model: Classifier | None = None) -> Su
     def score(label: int):
         return lambda model: model.scores(batch.ids, batch.lengths).log_softmax(-1)[0, label]
 
-    answers = [Answer("label: one", score(1)), Answer("label: zero", score(0))]
+    answers = [Answer("label: one", score(1), label=1), Answer("label: zero", score(0), label=0)]
     tokens = [str(token) for token in ids]
     inspected = InspectedInput("a text", " ".join(tokens), batch, tokens, answers=answers)
     return Subject(family, model, lambda: model(batch), tokens, inspected=inspected)
@@ -279,14 +281,68 @@ def test_the_name_of_a_label_goes_before_its_number(small_run):
     assert attribute(subject, answer="label: 0").data["answer"] == "label: 0"
 
 
-def test_a_position_stands_for_the_ngrams_that_contain_it():
-    ids = [3, CUE, 5, 4]
+def build_ngram_classifier(ids: list[int], order: int = 2) -> Classifier:
     settings = make_settings("gru")
-    settings.classify.ngrams, settings.classify.ngram_buckets = 2, 64
+    settings.classify.ngrams, settings.classify.ngram_buckets = order, 64
     torch.manual_seed(3)
     model = Classifier(settings, 12, 2, unknown=UNKNOWN).eval()
     model.ngrams.count_ratios([np.array(ids), np.array([3, 6])], np.array([1, 0]))
     nn.init.normal_(model.ngrams.weight)
+    nn.init.normal_(model.ngrams.bias)
+    return model
+
+
+@pytest.mark.parametrize("ids", [[3, CUE, 5, 3, CUE, 4], [3, CUE], [5]])
+def test_the_contributions_of_ngrams_sum_to_their_part_of_the_logit(ids: list[int]):
+    model = build_ngram_classifier(ids, order=3)
+    subject = classify("gru", ids, model)
+    view = attribute(subject, answer=1)
+    parts, batch = view.data["ngrams"], subject.inspected.batch
+    with torch.no_grad():
+        network, ngrams = (each[0].numpy() for each in model.compute_scores_by_part(batch.ids, batch.lengths))
+    np.testing.assert_allclose(parts["contributions"].sum(axis=0) + parts["bias"], ngrams / 2, atol=1e-6)
+    np.testing.assert_allclose(parts["network"], network / 2, atol=1e-6)
+    assert parts["labels"] == ["label: zero", "label: one"]
+    row = {name: values for name, *values in view.figures[-1].rows}
+    assert row["all n-grams and bias"][1:] == pytest.approx([ngrams[1] / 2, ngrams[0] / 2], abs=1e-6)
+    assert row["logit"][1] == pytest.approx((network[1] + ngrams[1]) / 2, abs=1e-6)
+    assert view.figures[-1].columns == ("n-gram", "times", "label: one", "label: zero")
+
+
+def test_each_ngram_is_listed_once_with_all_its_occurrences():
+    ids = [3, CUE, 5, 3, CUE, 4]
+    model = build_ngram_classifier(ids)
+    parts = attribute(classify("gru", ids, model), answer=1).data["ngrams"]
+    counts = dict(zip(parts["names"], parts["counts"], strict=True))
+    assert sum(counts.values()) == 6 + 5
+    assert counts[f"3{CUE}"] == counts["3"] == 2, "tokens of one character have no space between them"
+    products = (model.ngrams.weight * model.ngrams.ratios).detach()
+    pair = model.ngrams.find_rows_by_length(torch.tensor([[3, CUE]]))[1][0, 0]
+    for name, row in (("3", 3), (f"3{CUE}", pair)):
+        expected = 2 * SCALE / 11**0.5 * products[row] / 2  # two occurrences, half of the logit
+        np.testing.assert_allclose(parts["contributions"][parts["names"].index(name)], expected, rtol=1e-5)
+
+
+def test_the_strongest_ngrams_are_listed_and_the_others_are_summed(monkeypatch):
+    monkeypatch.setattr(attribution_ngrams, "MAX_NGRAMS", 2)
+    ids = [3, CUE, 5, 4]
+    view = attribute(classify("gru", ids, build_ngram_classifier(ids)), answer=2)
+    contributions = view.data["ngrams"]["contributions"][:, 0]
+    rows = view.figures[-1].rows
+    assert [abs(row[2]) for row in rows[:2]] == pytest.approx(sorted(abs(contributions), reverse=True)[:2])
+    assert rows[2][0] == "5 other n-grams"
+    assert sum(row[2] for row in rows[:3]) == pytest.approx(contributions.sum())
+
+
+def test_a_classifier_without_ngrams_lists_none():
+    view = attribute(classify("gru", [3, 4, 5]))
+    assert "ngrams" not in view.data
+    assert len(view.figures) == 5
+
+
+def test_a_position_stands_for_the_ngrams_that_contain_it():
+    ids = [3, CUE, 5, 4]
+    model = build_ngram_classifier(ids)
     subject = classify("gru", ids, model)
     view = attribute(subject, answer=1)
     batch = subject.inspected.batch

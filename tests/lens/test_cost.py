@@ -15,6 +15,7 @@ from used_settings import keep_used
 
 import seqwise
 from seqwise.errors import UsageError
+from seqwise.heads.ngrams import NGramHead
 from seqwise.layers.cells import EarlyResetGRUCell, GRUCell, LSTMCell
 from seqwise.layers.output import MixtureSoftmax
 from seqwise.layers.positions import LearnedPositions
@@ -22,6 +23,7 @@ from seqwise.layers.recurrent import Bidirectional, Recurrent, StackedRecurrent
 from seqwise.layers.rnn import LSTM
 from seqwise.layers.transformer import Decoder, DecoderLayer, Encoder, EncoderDecoder, PreNormEncoderLayer
 from seqwise.lens.cost import cost, find_crossovers
+from seqwise.lens.cost_counts import count_module
 from seqwise.lens.cost_inputs import build_call
 from seqwise.lens.cost_measure import Timing, describe_load, measure_activations, profile_operations
 from seqwise.lens.cost_models import count_model
@@ -104,6 +106,17 @@ def test_modules_are_counted_as_the_profiler_does(module: nn.Module):
     counted = count_model(module)
     assert counted.count_operations(12, 2) == pytest.approx(profile_operations(counted, 12, 2), rel=0.01)
     assert counted.count_steps(12) == measure_chain(module, build_call(counted, 12, 2))
+
+
+@pytest.mark.parametrize("order", [1, 2, 5])
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 8])
+def test_texts_shorter_than_the_longest_ngram_have_only_the_shorter_ones(order: int, length: int):
+    head = NGramHead(10, 3, order, buckets=64)
+    _, is_valid = head.find_rows(torch.zeros(1, length, dtype=torch.int64), torch.tensor([length]))
+    (component,) = count_module(head)
+    values = 2 + 3 + 0.25  # a 64-bit row, a ratio per label and a byte of the mask
+    assert component.count_activations(length, length) == int(is_valid.sum()) * values
+    assert component.count_activations(length, length, batch_size=4) == 4 * int(is_valid.sum()) * values
 
 
 VARIANTS = [

@@ -1,5 +1,8 @@
 """The view of gates shows the values of the cell's equation, and numbers computed from them."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -104,6 +107,41 @@ def test_unknown_layers_and_units_are_errors(arguments: dict, problem: str, x: t
     model = StackedRecurrent([Recurrent(LSTMCell(3, 4)), Recurrent(LSTMCell(4, 4))])
     with pytest.raises(UsageError, match=problem):
         gates(model, x, **arguments)
+
+
+def test_the_number_of_a_layer_stands_for_both_of_its_directions(x: torch.Tensor):
+    def build(width: int) -> Bidirectional:
+        return Bidirectional(Recurrent(LSTMCell(width, 4)), Recurrent(LSTMCell(width, 4)))
+
+    model = StackedRecurrent([build(3), build(8)])
+    assert list(gates(model, x, layer=2).data) == ["layer 2, forward", "layer 2, backward"]
+    assert list(gates(model, x, layer="layer 1, backward").data) == ["layer 1, backward"]
+
+
+@pytest.mark.parametrize("num_layers", [2, 6])
+def test_an_image_of_many_units_and_layers_can_be_read(num_layers: int, tmp_path: Path):
+    def build(width: int) -> Bidirectional:
+        return Bidirectional(Recurrent(LSTMCell(width, 64)), Recurrent(LSTMCell(width, 64)))
+
+    model = StackedRecurrent([build(3), *(build(128) for _ in range(num_layers - 1))])
+    view = gates(model, torch.randn(1, 300, 3))
+    image = view.save(tmp_path / "gates.svg").read_text()
+    assert float(re.search(r'height="([\d.]+)"', image).group(1)) < 3500
+    first, second, saturation = view.overview
+    assert (first.title, second.title) == ("Gates, layer 1, forward", "Gates, layer 1, backward")
+    values = view.data["layer 1, forward"]
+    assert [panel.title for panel in first.panels][1] == "forget gate f"
+    np.testing.assert_array_equal(first.panels[1].values, values["forget"][:, values["units"][:10]].T)
+    assert "The 10 of 64 units whose state varies most" in image
+    assert "layer 2, backward (--layer)" in saturation.note
+    forget = view.select(2)
+    assert forget.figures[0].values.shape == (40, 300), "a single figure is not reduced"
+    assert "forget gate f, layer 1, forward" in forget.save(tmp_path / "forget.svg").read_text()
+
+
+def test_an_image_says_nothing_of_what_it_does_not_leave_out(x: torch.Tensor):
+    overview = gates(Recurrent(RNNCell(3, 4)), x).overview
+    assert [figure.note for figure in overview] == ["Units are counted from 0."]
 
 
 def test_a_model_without_recurrent_layers_is_an_error(x: torch.Tensor):

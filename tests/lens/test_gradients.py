@@ -13,7 +13,7 @@ import torch
 from seqwise.errors import UsageError
 from seqwise.layers.attentive import AttentiveRecurrent
 from seqwise.layers.cells import Cell, EarlyResetGRUCell, GRUCell, LayerNormLSTMCell, LSTMCell, RNNCell
-from seqwise.layers.recurrent import Recurrent, StackedRecurrent
+from seqwise.layers.recurrent import Bidirectional, Recurrent, StackedRecurrent
 from seqwise.lens import subject as subject_module
 from seqwise.lens.gradients import compute_half_life, gradients
 from seqwise.lens.jacobians import Trajectory, record_trajectory
@@ -109,6 +109,43 @@ def test_several_models_are_drawn_on_one_chart():
     assert view.data["StackedRecurrent"]["layer"] == "layer 2"
 
 
+def test_a_bidirectional_layer_is_one_layer_with_two_directions():
+    torch.manual_seed(0)
+    both, x = Bidirectional(Recurrent(RNNCell(3, 4)), Recurrent(RNNCell(3, 4))), make_inputs(6)
+    view = gradients(both, x)
+    forward, backward = view.data["Bidirectional, forward"], view.data["Bidirectional, backward"]
+    assert [row[1] for row in view.figures[2].rows] == ["layer 1, forward", "layer 1, backward"]
+    assert view.summary[-1] == "Bidirectional has one recurrent layer with two directions, forward and backward."
+    np.testing.assert_allclose(forward["norms"], gradients(both.forward_layer, x).data["Recurrent"]["norms"])
+    reversed_alone = gradients(both.backward_layer, x.flip(1)).data["Recurrent"]
+    np.testing.assert_allclose(backward["norms"], reversed_alone["norms"])
+    assert forward["tokens"] == ["0", "1", "2", "3", "4", "5"]
+    assert backward["tokens"] == ["5", "4", "3", "2", "1", "0"], "in the order of reading"
+    steps = {line.name: line for line in view.figures[1].series}
+    shown = steps["Bidirectional, backward: singular value"].y
+    np.testing.assert_allclose(shown, reversed_alone["singular"][::-1], err_msg="in the order of the text")
+
+
+def test_layers_of_two_directions_are_numbered_by_layer():
+    def build(width: int) -> Bidirectional:
+        return Bidirectional(Recurrent(GRUCell(width, 4)), Recurrent(GRUCell(width, 4)))
+
+    stack, x = StackedRecurrent([build(3), build(8)]), make_inputs(5)
+    view = gradients(stack, x)
+    layers = [values["layer"] for values in view.data.values()]
+    assert layers == ["layer 2, forward", "layer 2, backward"]
+    expected = "StackedRecurrent has 2 recurrent layers with two directions each; --layer 1 shows layer 1."
+    assert view.summary[-1] == expected
+    for layer in (1, "layer 1"):
+        chosen = gradients(stack, x, layer=layer).data.values()
+        assert [values["layer"] for values in chosen] == ["layer 1, forward", "layer 1, backward"]
+    (only,) = gradients(stack, x, layer="layer 1, backward").data.items()
+    assert (only[0], only[1]["layer"]) == ("StackedRecurrent", "layer 1, backward")
+    with pytest.raises(UsageError, match="no recurrent layer 3") as error:
+        gradients(stack, x, layer=3)
+    assert error.value.fix == "Choose from: 1 (layer 1); 2 (layer 2)."
+
+
 def test_the_model_is_unchanged_and_has_no_gradients():
     layer, x = Recurrent(LSTMCell(3, 4)), make_inputs(5)
     before = [parameter.clone() for parameter in layer.parameters()]
@@ -197,7 +234,10 @@ def test_the_last_layer_with_a_jacobian_is_chosen(small_run):
     """The decoder of a translator runs step by step, so the last layer of its encoder is shown."""
     trained = small_run("translate", "lstm")
     view = gradients(trained)
-    (values,) = view.data.values()
-    assert values["layer"].startswith("encoder")
+    assert [values["layer"] for values in view.data.values()] == [
+        "encoder, layer 1, forward",
+        "encoder, layer 1, backward",
+    ]
+    assert "--layer" not in view.summary[-1], "no other layer can be shown"
     with pytest.raises(UsageError, match="step by step"):
         gradients(trained, layer="decoder, layer 1")

@@ -246,6 +246,21 @@ def test_a_masked_token_is_predicted_from_n_tokens_on_each_side(small_run, famil
     assert values["losses"][-1, 7] == pytest.approx(-float(scores[0, target]), rel=1e-5)
 
 
+def test_what_is_measured_is_named(small_run):
+    rows = [("the film is dull", "bad"), ("the film is a joy", "good")]
+    view = horizon(small_run("classify", "gru"), data=rows * 10)
+    (values,) = view.data.values()
+    assert values["loss_name"] == "error rate"
+    assert view.figures[0].title == "Error rate against visible context"
+    assert view.figures[0].y_label == "error rate"
+    assert view.figures[2].columns[4:6] == ("error rate (0)", "error rate (max)")
+    shown = " ".join([*view.summary, *(f"{figure.title} {figure.note}" for figure in view.figures)])
+    assert "loss" not in shown, "a share of wrong labels is no loss"
+    assert f"The error rate is {values['loss'][-1]:.3f} with" in view.summary[0]
+    (language,) = horizon(small_run("language", "gru"), num_targets=20).data.values()
+    assert language["loss_name"] == "loss"
+
+
 def test_a_classifier_reads_the_end_of_each_text(small_run):
     trained = small_run("classify", "gru")
     rows = [(f"the film is {word}", label) for word, label in [("dull", "bad"), ("a joy", "good"), ("fair", "good")]]

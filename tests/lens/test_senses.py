@@ -102,7 +102,7 @@ def test_labels_name_the_senses_and_the_division_is_tested(small_run):
     trained = small_run("language", "lstm")
     view = senses(trained, [RIVER, MONEY, RIVER, MONEY], word="model", labels="water,cash,water,cash")
     assert view.data["senses"] == ["water", "cash"]
-    assert "4 of 4 occurrences are closer to the other sentences of their own sense" in " ".join(view.summary)
+    assert "4 of 4 occurrences are closer to the other sentences of their own sense" in view.summary[0]
     wrong = senses(trained, [RIVER, MONEY, RIVER, MONEY], word="model", labels=["x", "x", "y", "y"])
     assert wrong.data["same"][-1] < wrong.data["different"][-1]
     with pytest.raises(UsageError, match="one label for each of 2 sentences; received 3"):
@@ -140,8 +140,10 @@ def test_without_sentences_validation_examples_that_share_a_word_are_compared(sm
     view = senses(small_run("language", "lstm"))
     assert len(view.data["texts"]) >= 3
     assert all(view.data["word"] in text for text in view.data["texts"])
-    assert any("No sentences were given" in sentence for sentence in view.summary)
     assert view.data["choice"]["candidates"] > 1
+    assert view.summary[0] == describe_choice(view.data["word"], **view.data["choice"]), "the conclusion comes first"
+    assert view.summary[1].startswith("No labels were given"), "what the senses are, before their cosines"
+    assert "within a sense" in view.summary[2]
 
 
 def test_words_of_a_tagger_are_those_of_its_vocabulary(small_run):
@@ -179,8 +181,15 @@ def test_sentences_of_both_groups_are_taken():
 
 
 def test_a_word_without_several_senses_is_said_to_have_none():
-    assert "No word with several senses was found: of 12 frequent words" in describe_choice("bank", 12, False)
-    assert "form two groups most clearly" in describe_choice("bank", 12, True)
+    assert describe_choice("bank", 12, False).startswith("No word with several senses was found: of 12 frequent words")
+    found = "Of 12 frequent words, 'bank' has the vectors in the last layer that form two groups most clearly"
+    assert describe_choice("bank", 12, True).startswith(found)
+    assert describe_choice("bank", 0, False).startswith("It is not known whether 'bank' has several senses.")
+
+
+def test_a_word_outside_the_vocabulary_is_named_first(small_run):
+    view = senses(small_run("language", "lstm"), ["the old zyxw reads", "a small zyxw"], word="zyxw")
+    assert view.summary[0] == "'zyxw' is not in the vocabulary: the model reads the unknown token."
 
 
 def test_a_layer_can_be_named(small_run):

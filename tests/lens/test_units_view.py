@@ -215,6 +215,9 @@ def test_activations_are_those_of_the_layers():
     both = Bidirectional(Recurrent(RNNCell(4, 3)), Recurrent(RNNCell(4, 3)))
     subject = open_subject(both, x)
     arrays = read_activations(both, subject.call, list_activations(subject))
+    directions = ["layer 1, forward, state", "layer 1, backward, state"]
+    assert [one.label for one in choose_activations(list_activations(subject), 1)] == directions
+    assert [one.label for one in choose_activations(list_activations(subject), "layer 1, backward")] == directions[1:]
     outputs = both(x)[0].detach()
     np.testing.assert_allclose(arrays["layer 1, forward, state"], outputs[..., :3], atol=1e-6)
     np.testing.assert_allclose(arrays["layer 1, backward, state"], outputs[..., 3:], atol=1e-6)

@@ -44,7 +44,7 @@ VIEWS = {
     "health": ("seqwise.lens.health", "what is wrong with a run, with evidence and a command to try"),
     "horizon": (
         "seqwise.lens.horizon",
-        "how much of the past a model uses: loss against visible context, for one or several runs",
+        "how much of the past a model uses: loss or error against visible context, for one or several runs",
     ),
     "neighbours": ("seqwise.lens.neighbours", "the nearest words in the embedding that the model has learned"),
     "senses": ("seqwise.lens.senses", "one word in several sentences, layer by layer"),

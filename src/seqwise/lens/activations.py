@@ -31,7 +31,7 @@ from seqwise.layers.attentive import AttentiveRecurrent, StateAttention
 from seqwise.layers.cells import Cell
 from seqwise.layers.record import Recording, record
 from seqwise.layers.transformer import TransformerLayer
-from seqwise.lens.recurrent import make_label
+from seqwise.lens.recurrent import make_label, strip_direction
 from seqwise.lens.subject import Subject, evaluation_mode
 
 # Modules whose activations are their output, which a forward hook reads.
@@ -86,12 +86,15 @@ def _list_kinds(path: str, module: nn.Module) -> Iterator[ActivationLayer]:
 
 
 def choose_activations(layers: Sequence[ActivationLayer], layer: int | str | None) -> list[ActivationLayer]:
-    """Returns all layers; or those with a number (from 1), a name ("layer 1"), a label ("layer 1, cell") or a path."""
+    """Returns all layers; or those with a number (from 1), a name ("layer 1"), a label ("layer 1, cell") or a path.
+
+    A number, or a name without a direction, chooses both directions of a layer.
+    """
     if layer is None:
         return list(layers)
-    layer_names = list(dict.fromkeys(one.layer_name for one in layers))
+    layer_names = list(dict.fromkeys(strip_direction(one.layer_name) for one in layers))
     wanted = layer_names[int(layer) - 1] if str(layer).isdigit() and 0 < int(layer) <= len(layer_names) else str(layer)
-    chosen = [one for one in layers if wanted in (one.layer_name, one.label, one.path)]
+    chosen = [one for one in layers if wanted in (strip_direction(one.layer_name), one.layer_name, one.label, one.path)]
     if not chosen:
         names = "; ".join(f"{number} ({layer_name})" for number, layer_name in enumerate(layer_names, start=1))
         kinds = ", ".join(repr(one.label) for one in layers[:2])

@@ -8,7 +8,7 @@ correlation says how much they do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
@@ -27,6 +27,7 @@ from seqwise.lens.attribution_methods import (
     leave_one_out,
     multiply_gradient_by_input,
 )
+from seqwise.lens.attribution_ngrams import describe_ngrams, divide_logits, draw_ngrams
 from seqwise.lens.features import InputVectors, find_vectors
 from seqwise.lens.subject import Subject, evaluation_mode, open_subject
 from seqwise.lens.view import View
@@ -52,6 +53,7 @@ class ScoredAnswer:
     name: str  # such as "label: positive"
     score: Score
     is_value: bool  # a predicted number, otherwise a log-probability
+    label: int | None = None  # its index, if it is a label of the whole input
 
 
 def explain_inapplicable(subject: Subject) -> str | None:
@@ -84,7 +86,9 @@ def attribution(
 
     `data`: `answer`, `answers` (the names of all), `score`, `tokens`, a method → contributions (tokens,):
     `integrated_gradients`, `gradient_times_input`, `leave_one_out`; `completeness_error` and `num_points` of the
-    integrated gradients; `agreement`, the rank correlation of each two methods; `baseline` and `replacement`.
+    integrated gradients; `agreement`, the rank correlation of each two methods; `baseline` and `replacement`; of a
+    classifier with n-grams `ngrams`: `labels`, and the parts that sum to their logits (K,): `names`, `counts` and
+    `contributions` (n-grams, K), `bias` and `network`.
     """
     return attribute(open_subject(model, text, progress, target), text, answer=answer, baseline=baseline)
 
@@ -130,10 +134,15 @@ def attribute(subject: Subject, inputs: Any = None, *, answer: int | str | None 
         "baseline": baseline_name,
         "replacement": replacement_name,
     }
+    summary, figures = describe(chosen, data, integrated), draw(subject, chosen, data, methods)
+    parts = divide_logits(subject) if chosen.label is not None else None
+    if parts is not None and chosen.label is not None and subject.inspected is not None:
+        labels = {one.label: one.name for one in subject.inspected.answers if one.label is not None}
+        summary = (*summary, describe_ngrams(parts, chosen.name, chosen.label))
+        figures.append(draw_ngrams(parts, labels, chosen.label))
+        data["ngrams"] = {"labels": [labels[index] for index in sorted(labels)], **asdict(parts)}
     title = f"What decides “{chosen.name}” in {subject.name}"
-    return View(
-        "attribution", title, describe(chosen, data, integrated), tuple(draw(subject, chosen, data, methods)), data
-    )
+    return View("attribution", title, summary, tuple(figures), data)
 
 
 def choose_answer(subject: Subject, vectors: InputVectors, answer: int | str | None) -> ScoredAnswer:
@@ -156,7 +165,7 @@ def choose_answer(subject: Subject, vectors: InputVectors, answer: int | str | N
         with vectors.replace(values):
             return chosen.score(subject.module)
 
-    return ScoredAnswer(chosen.name, score, chosen.is_value)
+    return ScoredAnswer(chosen.name, score, chosen.is_value, chosen.label)
 
 
 def _choose_unit(vectors: InputVectors, answer: int | str | None) -> ScoredAnswer:

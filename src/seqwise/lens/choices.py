@@ -78,6 +78,10 @@ def _list_sense_layers(subject: Subject) -> list[Choice]:
     return [(str(layer), f"layer {layer}" if layer else "input embedding") for layer in range(depth + 1)]
 
 
+def _list_recurrent_layers(subject: Subject) -> list[Choice]:
+    return [(each.label, each.label) for each in list_layers(subject)]
+
+
 def _list_activation_layers(subject: Subject) -> list[Choice]:
     return [(label, label) for label in dict.fromkeys(each.label for each in list_activations(subject))]
 
@@ -85,8 +89,8 @@ def _list_activation_layers(subject: Subject) -> list[Choice]:
 # View → the layers that it can show, by number or by label.
 _LAYERS: dict[str, Callable[[Subject], list[Choice]]] = {
     "attention": lambda subject: _number([each.label for each in list_attention(subject)]),
-    "gates": lambda subject: _number([each.label for each in list_layers(subject)]),
-    "gradients": lambda subject: _number([each.label for each in list_layers(subject)]),
+    "gates": _list_recurrent_layers,
+    "gradients": _list_recurrent_layers,
     "senses": _list_sense_layers,
     "states": _list_activation_layers,
     "units": _list_activation_layers,

@@ -89,6 +89,20 @@ class Component:
         return batch_size * self.fused[0].evaluate(source, target) + self.fused[1]
 
 
+@dataclass(frozen=True)
+class NGramLookups(Component):
+    """The lookups of n-grams of 1 to `order` tokens. Short texts lack the longest, so no polynomial counts them all."""
+
+    length: Polynomial = M
+    order: int = 1
+    values: float = 0.0  # that an n-gram keeps for the gradient
+
+    def count_activations(self, source: int, target: int, batch_size: int = 1) -> float:
+        length = self.length.evaluate(source, target)
+        num_ngrams = sum(max(0.0, length - size + 1) for size in range(1, self.order + 1))
+        return batch_size * self.values * num_ngrams
+
+
 Counter = Callable[[Any, Scope], Iterable[Component]]
 COUNTERS: dict[type, Counter] = {}
 
@@ -147,13 +161,9 @@ def count_lookup(module: nn.Module, scope: Scope) -> Iterable[Component]:
 
 @register_counter(NGramHead)
 def count_ngrams(module: NGramHead, scope: Scope) -> Iterable[Component]:
-    """Lookups have no matrix products. An n-gram keeps its row, a 64-bit integer, its ratios, and a byte of a mask.
-
-    The number of n-grams holds for texts of at least `order` − 1 tokens. Shorter ones have more than this polynomial,
-    which is negative for the shortest.
-    """
-    num_ngrams = module.order * scope.length + -module.order * (module.order - 1) / 2
-    yield Component(scope.label, OTHER, activations=num_ngrams * (2 + len(module.bias) + 0.25))
+    """Lookups have no matrix products. An n-gram keeps its row, a 64-bit integer, its ratios, and a byte of a mask."""
+    values = 2 + len(module.bias) + 0.25
+    yield NGramLookups(scope.label, OTHER, length=scope.length, order=module.order, values=values)
 
 
 @register_counter(nn.Linear)

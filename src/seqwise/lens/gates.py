@@ -11,6 +11,7 @@ tanh(c); what it *exposes* of that to other units is o.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,12 @@ from seqwise.lens.recurrent import (
 )
 from seqwise.lens.subject import Subject, open_subject
 from seqwise.lens.view import View
-from seqwise.page.figures import BarChart, Figure, Heatmap, Table
+from seqwise.page.figures import BarChart, Figure, Heatmap, HeatmapGrid, Table
 
 MAX_UNITS = 40  # rows of a heatmap: those that vary most
+OVERVIEW_UNITS = 10  # of each gate in an image of all of them
+MAX_OVERVIEW_PANELS = 12  # gates in such an image: two layers, or directions, of an LSTM
+SHARES = (f"share below {CLOSED}", f"share above {OPEN}")
 NAMES = {"input": "input gate i", "forget": "forget gate f", "output": "output gate o", "update": "update gate z",
          "reset": "reset gate r", "candidate": "candidate", "cell": "cell c", "hidden": "state h"}  # fmt: skip
 
@@ -52,7 +56,7 @@ def gates(
 ) -> View:
     """Returns the gates of each unit at each token, the units that vary most first.
 
-    layer: number from 1, label or dotted path
+    layer: number from 1 or name; label, such as "layer 1, backward", or dotted path of one direction
     unit: number from 0, as in the arrays of `data`: shows all gates of this unit
 
     `data`: per layer label a dictionary with `tokens`, `units` (sorted by variation), each gate as an array
@@ -70,7 +74,8 @@ def gates(
         data[one.label] = values
         summary.append(describe(one, values, subject.position_plural))
         figures += draw_layer(subject, one, values, unit, max_units)
-    return View("gates", f"Gates of {subject.name}", tuple(summary), tuple(figures), data)
+    overview = draw_overview(subject, data, min(OVERVIEW_UNITS, max_units)) if unit is None else ()
+    return View("gates", f"Gates of {subject.name}", tuple(summary), tuple(figures), data, overview)
 
 
 def measure_layer(subject: Subject, layer: RecurrentLayer, recording: Recording) -> dict[str, Any]:
@@ -127,31 +132,12 @@ def draw_layer(
                 f"{layer.label} has no unit {unit}.", fix=f"Choose a number from 0 to {layer.cell.units - 1}."
             )
         return [draw_unit(subject, layer, values, names, unit)]
-    units = values["units"][:max_units]
-    note = "Units are counted from 0."
-    if len(units) < layer.cell.units:
-        note = f"The {len(units)} of {layer.cell.units} units whose state varies most, counted from 0."
     figures: list[Figure] = [
-        Heatmap(
-            title=f"{NAMES[name]}, {layer.label}",
-            note=note,
-            values=values[name][:, units].T,
-            rows=[str(number) for number in units],
-            columns=values["tokens"],
-            row_label="unit",
-            column_label=subject.position_name,
-            value_label=NAMES[name],
-            scale="sequential" if name in GATES else "diverging",
-            low=0.0 if name in GATES else None,
-            high=1.0 if name in GATES else None,
-            role="state" if name == "hidden" else name,
-        )
-        for name in names
+        draw_gate(subject, values, name, max_units, f"{NAMES[name]}, {layer.label}") for name in names
     ]
     if values["saturation"]:
         rows = [(NAMES[name], closed, opened) for name, (closed, opened) in values["saturation"].items()]
-        columns = ("gate", f"share below {CLOSED}", f"share above {OPEN}")
-        figures.append(Table(title=f"Saturation, {layer.label}", columns=columns, rows=rows))
+        figures.append(Table(title=f"Saturation, {layer.label}", columns=("gate", *SHARES), rows=rows))
     if "time_constant" in values:
         slowest = np.argsort(-values["time_constant"], kind="stable")[:max_units]
         gate = "forget gate" if "forget" in values else "share that is kept"
@@ -164,6 +150,64 @@ def draw_layer(
             )
         )
     return figures
+
+
+def draw_gate(subject: Subject, values: dict[str, Any], name: str, max_units: int, title: str) -> Heatmap:
+    """Returns one gate of the units whose state varies most, over the tokens."""
+    units = values["units"][:max_units]
+    return Heatmap(
+        title=title,
+        note=describe_units(len(units), len(values["units"])),
+        values=values[name][:, units].T,
+        rows=[str(number) for number in units],
+        columns=values["tokens"],
+        row_label="unit",
+        column_label=subject.position_name,
+        value_label=NAMES[name],
+        scale="sequential" if name in GATES else "diverging",
+        low=0.0 if name in GATES else None,
+        high=1.0 if name in GATES else None,
+        role="state" if name == "hidden" else name,
+    )
+
+
+def describe_units(num_shown: int, num_units: int) -> str:
+    """Returns which units of a layer are shown."""
+    if num_shown == num_units:
+        return "Units are counted from 0."
+    return f"The {num_shown} of {num_units} units whose state varies most, counted from 0."
+
+
+def draw_overview(subject: Subject, data: dict[str, dict[str, Any]], max_units: int) -> tuple[Figure, ...]:
+    """Returns a grid of all gates per layer with few units, as many layers as fit into an image, and their saturation.
+
+    data: label of a layer → its values
+    """
+    grids: list[HeatmapGrid] = []
+    rows: list[tuple[str, str, float, float]] = []
+    num_panels = 0
+    for label, values in data.items():
+        names = [name for name in NAMES if name in values]
+        num_panels += len(names)
+        if grids and num_panels > MAX_OVERVIEW_PANELS:
+            break
+        panels = [draw_gate(subject, values, name, max_units, NAMES[name]) for name in names]
+        grids.append(HeatmapGrid(title=f"Gates, {label}", note=panels[0].note, panels=panels, num_columns=1))
+        rows += [(label, NAMES[name], closed, opened) for name, (closed, opened) in values["saturation"].items()]
+    note = describe_left_out(data, len(grids), max_units)
+    if rows:
+        return (*grids, Table(title="Saturation", note=note, columns=("layer", "gate", *SHARES), rows=rows))
+    return (*grids[:-1], replace(grids[-1], note=f"{grids[-1].note} {note}".strip()))
+
+
+def describe_left_out(data: dict[str, dict[str, Any]], num_layers: int, max_units: int) -> str:
+    """Returns what the overview of some layers leaves out, and the option that shows it; empty if nothing."""
+    details = ["more units"] if any(len(values["units"]) > max_units for values in data.values()) else []
+    if any("time_constant" in values for values in data.values()):
+        details.append("how long units remember")
+    parts = [f"{' and '.join(details)} (--figure N or --out FILE.html)"] if details else []
+    parts += [f"{label} (--layer)" for label in list(data)[num_layers:]]
+    return f"Not in this image: {'; '.join(parts)}." if parts else ""
 
 
 def draw_unit(subject: Subject, layer: RecurrentLayer, values: dict[str, Any], names: list[str], unit: int) -> Heatmap:

@@ -36,59 +36,63 @@ def gradients(
     """Returns the norm of ∂h_T/∂h_k over k, and the Jacobians of single steps along the text.
 
     models: a trained model, or several
-    layer: number from 1, label or dotted path; of each model the last one that has a one-step Jacobian unless set
+    layer: number from 1 or name; label, such as "layer 1, backward", or dotted path of one direction; of each model the
+        last layer that has a one-step Jacobian unless set
 
-    `data`: per model `layer`, `tokens`, `norms` (tokens,), `direct` (tokens,) of an LSTM, `singular` and `radius`
-    (tokens,) of each step's Jacobian, `exponents` (Lyapunov, nats per token) and `half_life` (tokens).
+    `data`: per model, and per direction if there are two ("NAME, forward"), `layer`, `tokens` in the order in which
+    they are read, `norms` (tokens,), `direct` (tokens,) of an LSTM, `singular` and `radius` (tokens,) of each step's
+    Jacobian, `exponents` (Lyapunov, nats per token) and `half_life` (tokens).
     """
     subjects = open_subjects(models, text, report_part(progress, 0.0, CHOOSING_SHARE))
     progress = report_part(progress, CHOOSING_SHARE, 1.0)
     lines, steps, rows, summary = [], [], [], []
     data: dict[str, dict[str, Any]] = {}
     for index, subject in enumerate(subjects):
-        layers = choose_layers(subject, layer)
-        chosen, trajectory = record_last(subject, layers)
-        if trajectory.num_steps < 2:
-            raise UsageError(
-                f"gradients through time need at least 2 {subject.position_plural}; received 1.",
-                fix="Pass a longer text.",
-            )
-        flow = measure_flow(trajectory)
-        name, half_life = subject.name, compute_half_life(flow.norms.numpy())
-        lines += draw_norms(name, flow)
-        steps += draw_steps(name, flow)
-        largest = float(flow.exponents[0])
-        rows.append(
-            (name, chosen.label, half_life, largest, float(flow.singular.median()), float(flow.radius.nanmedian()))
-        )
-        summary.append(describe(subject, chosen, largest, half_life))
-        if len(layers) > 1:
-            other = layers.index(chosen) - 1 if chosen is not layers[0] else 1
-            summary.append(
-                f"{name} has {len(layers)} recurrent layers; --layer {other + 1} shows {layers[other].label}."
-            )
-        data[name] = {
-            "layer": chosen.label,
-            "tokens": subject.name_positions(chosen.path, len(flow.norms)),
-            "norms": flow.norms.numpy(),
-            "singular": flow.singular.numpy(),
-            "radius": flow.radius.numpy(),
-            "exponents": flow.exponents.numpy(),
-            "half_life": half_life,
-            **({} if flow.direct is None else {"direct": flow.direct.numpy()}),
-        }
+        directions = record_last(subject, choose_layers(subject, layer))
+        if directions[0][1].num_steps < 2:
+            problem = f"gradients through time need at least 2 {subject.position_plural}; received 1."
+            raise UsageError(problem, fix="Pass a longer text.")
+        for chosen, trajectory in directions:
+            flow = measure_flow(trajectory)
+            direction = "backward" if chosen.is_backward else "forward"
+            name = f"{subject.name}, {direction}" if len(directions) > 1 else subject.name
+            values = collect_values(subject, chosen, flow)
+            half_life, largest = values["half_life"], float(flow.exponents[0])
+            lines += draw_norms(name, flow)
+            steps += draw_steps(name, flow, chosen.is_backward)
+            medians = float(flow.singular.median()), float(flow.radius.nanmedian())
+            rows.append((subject.name, chosen.label, half_life, largest, *medians))
+            summary.append(describe(subject, chosen, largest, half_life))
+            data[name] = values
+        summary += describe_layers(subject, directions[0][0].layer_name)
         progress(index + 1, len(subjects))
-    tokens = next(iter(data.values()))["tokens"] if len(subjects) == 1 else ()
+    tokens = subjects[0].name_positions(chosen.path, len(flow.norms)) if len(subjects) == 1 else ()
     figures = draw_figures(subjects[0], lines, steps, rows, tokens)
     return View("gradients", "Gradients through time", tuple(summary), figures, data)
 
 
-def record_last(subject: Subject, layers: Sequence[RecurrentLayer]) -> tuple[RecurrentLayer, Trajectory]:
-    """Returns the last layer whose steps can be computed by themselves: those of some decoders cannot."""
-    for layer in reversed(layers):
+def record_last(subject: Subject, layers: Sequence[RecurrentLayer]) -> list[tuple[RecurrentLayer, Trajectory]]:
+    """Returns the directions of the last layer whose steps can be computed alone: those of some decoders cannot."""
+    for name in reversed(dict.fromkeys(layer.layer_name for layer in layers)):
+        directions = [layer for layer in layers if layer.layer_name == name]
         with suppress(UsageError):
-            return layer, record_trajectory(subject, layer)
-    return layers[-1], record_trajectory(subject, layers[-1])  # raises an error that says why
+            return [(layer, record_trajectory(subject, layer)) for layer in directions]
+    return [(layers[-1], record_trajectory(subject, layers[-1]))]  # raises an error that says why
+
+
+def collect_values(subject: Subject, layer: RecurrentLayer, flow: GradientFlow) -> dict[str, Any]:
+    """Returns the numbers of a layer, or of one direction of it."""
+    tokens = subject.name_positions(layer.path, len(flow.norms))
+    return {
+        "layer": layer.label,
+        "tokens": tokens[::-1] if layer.is_backward else tokens,
+        "norms": flow.norms.numpy(),
+        "singular": flow.singular.numpy(),
+        "radius": flow.radius.numpy(),
+        "exponents": flow.exponents.numpy(),
+        "half_life": compute_half_life(flow.norms.numpy()),
+        **({} if flow.direct is None else {"direct": flow.direct.numpy()}),
+    }
 
 
 def draw_figures(
@@ -141,13 +145,14 @@ def draw_norms(name: str, flow: GradientFlow) -> list[Series]:
     return lines
 
 
-def draw_steps(name: str, flow: GradientFlow) -> list[Series]:
-    """Returns the lines of the singular values and spectral radii of the steps."""
-    position = np.arange(len(flow.singular))
-    known = ~np.isnan(flow.radius.numpy())
+def draw_steps(name: str, flow: GradientFlow, is_backward: bool = False) -> list[Series]:
+    """Returns the lines of the singular values and spectral radii of the steps, in the order of the text."""
+    position, order = np.arange(len(flow.singular)), -1 if is_backward else 1
+    singular, radius = flow.singular.numpy()[::order], flow.radius.numpy()[::order]
+    known = ~np.isnan(radius)
     return [
-        Series(name=f"{name}: singular value", x=position, y=flow.singular.numpy()),
-        Series(name=f"{name}: spectral radius", x=position[known], y=flow.radius.numpy()[known]),
+        Series(name=f"{name}: singular value", x=position, y=singular),
+        Series(name=f"{name}: spectral radius", x=position[known], y=radius[known]),
     ]
 
 
@@ -163,6 +168,19 @@ def compute_half_life(norms: np.ndarray) -> float:
         return 0.0
     log_rate = float(np.polyfit(distance[usable], logs[usable], 1)[0])
     return math.inf if log_rate >= 0 else math.log(2) / -log_rate
+
+
+def describe_layers(subject: Subject, shown: str) -> list[str]:
+    """Returns a sentence with the number of layers and how to show the one below `shown`; none if there is one cell."""
+    layers = list_layers(subject)
+    names = list(dict.fromkeys(layer.layer_name for layer in layers))
+    is_bidirectional = len(layers) == 2 * len(names)
+    if len(names) == 1:
+        sentence = f"{subject.name} has one recurrent layer with two directions, forward and backward."
+        return [sentence] if is_bidirectional else []
+    each, below = " with two directions each" if is_bidirectional else "", names.index(shown)
+    other = f"; --layer {below} shows {names[below - 1]}" if below else ""
+    return [f"{subject.name} has {len(names)} recurrent layers{each}{other}."]
 
 
 def describe(subject: Subject, layer: RecurrentLayer, exponent: float, half_life: float) -> str:

@@ -1,4 +1,4 @@
-"""`horizon`: loss against the number of visible past tokens, for one or several models.
+"""`horizon`: loss, or error, against the number of visible past tokens, for one or several models.
 
 It answers how far back a model uses its context: "90 % of the benefit of context comes from the last N tokens". As in
 U. Khandelwal et al., "Sharp nearby, fuzzy far away: how neural language models use context", ACL 2018, §3, a trained
@@ -39,7 +39,7 @@ class Wording:
     visible: str  # for N, a number with its unit
     unit: str  # of N, plural
     axis: str  # of the charts
-    loss: str
+    loss: str  # what it is
     loss_unit: str  # "" if there is none
     baseline: str  # what is known without context
 
@@ -54,7 +54,7 @@ WORDINGS = {
     "masked": Wording("context", SIDES, "tokens", "visible tokens on each side", "loss", f"{NATS} token", FREQUENCIES),
     "classify": Wording(
         "the text", "its last {}", "tokens", "visible tokens at the end of the text",
-        "share of wrong labels", "", "the most frequent label",
+        "error rate", "", "the most frequent label",
     ),
     "tag": Wording("context", SIDES, "words", "visible words on each side", "loss", f"{NATS} word", "the word alone"),
     "forecast": Wording(
@@ -99,8 +99,9 @@ def horizon(
     progress: called with the number of tokens read and an estimate of their total
 
     `data`: per model `horizon` (NaN if context has no benefit), `low` and `high` (its 95 % interval, or None),
-    `contexts` (C,) from 0 on, `loss` (C,), `share` of the benefit, `share_low` and `share_high` (C,), `losses` (C, M)
-    of each target, `max_context`, `num_targets` and `targets`, a description.
+    `contexts` (C,) from 0 on, `loss` (C,), `loss_name` (what it is, such as "error rate"), `share` of the benefit,
+    `share_low` and `share_high` (C,), `losses` (C, M) of each target, `max_context`, `num_targets` and `targets`, a
+    description.
     """
     several = list_models(models)
     check_arguments(several, text, data, max_context, num_targets)
@@ -116,12 +117,12 @@ def horizon(
             curve = measure_curve(context.baseline, context.score, context.max_context, context.num_segments, report)
         curves.append((name, context, curve))
         keys.add(context.target_key)
-        results[name] = collect_values(context, curve)
+        results[name] = {**collect_values(context, curve), "loss_name": wording.loss}
     summary = [describe(name, context, curve, wording) for name, context, curve in curves]
     if len(keys) == 1:
         summary.append(f"Measured on {curves[0][1].description}.")
     else:
-        summary.append("The runs are measured on different targets: compare their horizons, not their losses.")
+        summary.append(f"The runs are measured on different targets: compare their horizons, not their {wording.loss}.")
     figures = draw_curves(curves, wording, has_same_targets=len(keys) == 1)
     return View("horizon", "Horizon: how much of the context is used", tuple(summary), figures, results)
 
@@ -140,7 +141,8 @@ def check_arguments(
         problem = f"expected runs of one task, received runs of {' and '.join(tasks)}."
         raise UsageError(problem, fix="Show the runs of each task by themselves.")
     if text is not None and (tasks[0] not in ("language", "masked") or data is not None):
-        problem = f"the view horizon measures the loss of {tasks[0]} on many examples, not on one input."
+        measured = f"the {WORDINGS[tasks[0]].loss} of {tasks[0]}"
+        problem = f"the view horizon measures {measured} on many examples, not on one input."
         if tasks[0] in ("language", "masked"):
             problem = "expected a text or data, received both."
         raise UsageError(problem, fix="Leave out the text; --data names other data.")
@@ -241,8 +243,8 @@ def draw_curves(
         ),
         Table(
             title=f"Horizon in {wording.unit}",
-            note=f"low, high: 95 % interval; loss(0): {wording.baseline}; max: the longest context.",
-            columns=("model", "horizon", "low", "high", "loss(0)", "loss(max)", "max"),
+            note=f"low, high: 95 % interval; {wording.loss} (0): {wording.baseline}; max: the longest context.",
+            columns=("model", "horizon", "low", "high", f"{wording.loss} (0)", f"{wording.loss} (max)", "max"),
             rows=[build_row(*each) for each in curves],
         ),
     )

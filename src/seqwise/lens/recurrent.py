@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -30,12 +31,17 @@ Named = TypeVar("Named", bound=HasLabel)
 
 @dataclass(frozen=True)
 class RecurrentLayer:
-    """A cell inside a model. A backward layer reads, and records, the last token first."""
+    """A layer of a model, or one direction of it. A backward one reads, and records, the last token first."""
 
     path: str  # of the cell, such as "backbone.stack.layer.0.lstm"
     label: str  # such as "layer 1, backward"
     cell: Cell
     is_backward: bool
+
+    @property
+    def layer_name(self) -> str:
+        """The label without the direction, such as "layer 1"."""
+        return strip_direction(self.label)
 
     def get_values(self, recording: Recording, name: str) -> Tensor:
         """Returns recorded values (T, U) of the first sequence, in the order of the text."""
@@ -44,7 +50,7 @@ class RecurrentLayer:
 
 
 def list_layers(subject: Subject) -> list[RecurrentLayer]:
-    """Returns the recurrent layers of a model, encoder before decoder, lower layers first."""
+    """Returns each direction of the recurrent layers of a model, encoder before decoder, lower layers first."""
     layers = []
     for path, module in subject.module.named_modules():
         if isinstance(module, Cell) and subject.runs(path):
@@ -53,25 +59,41 @@ def list_layers(subject: Subject) -> list[RecurrentLayer]:
 
 
 def choose_layers(subject: Subject, layer: int | str | None) -> list[RecurrentLayer]:
-    """Returns all recurrent layers, or the one with a number (from 1), label or path; raises an error without one."""
+    """Returns all recurrent layers, or both directions of the one with a number (from 1) or name, such as "layer 1".
+
+    A label, such as "layer 1, backward", or a path chooses one direction. Raises an error if there is no such layer.
+    """
     layers = list_layers(subject)
     if not layers:
         raise UsageError(
             f"{subject.name} has no recurrent layer, so it has no gates and no state through time.",
             fix="Choose a run of rnn, gru, lstm or attentive-rnn, or --view attention.",
         )
-    return select_layers(layers, layer, "recurrent")
+    return select_layers(layers, layer, "recurrent", [one.layer_name for one in layers])
 
 
-def select_layers(layers: Sequence[Named], layer: int | str | None, kind: str) -> list[Named]:
-    """Returns all layers, or the one with a number (from 1), label or path; raises an error that lists them."""
+def select_layers(
+    layers: Sequence[Named], layer: int | str | None, kind: str, names: Sequence[str] | None = None
+) -> list[Named]:
+    """Returns all layers, or those with a number (from 1), name, label or path; raises an error that lists them.
+
+    names: of each layer, which are numbered; directions of one layer have the same. The labels unless set
+    """
     if layer is None:
         return list(layers)
-    chosen = [one for number, one in enumerate(layers, start=1) if str(layer) in (str(number), one.label, one.path)]
+    names = [one.label for one in layers] if names is None else names
+    numbered = list(dict.fromkeys(names))
+    wanted = numbered[int(layer) - 1] if str(layer).isdigit() and 0 < int(layer) <= len(numbered) else str(layer)
+    chosen = [one for one, name in zip(layers, names) if wanted in (name, one.label, one.path)]
     if not chosen:
-        names = "; ".join(f"{number} ({one.label})" for number, one in enumerate(layers, start=1))
-        raise UsageError(f"there is no {kind} layer {layer!r}.", fix=f"Choose from: {names}.")
+        listed = "; ".join(f"{number} ({name})" for number, name in enumerate(numbered, start=1))
+        raise UsageError(f"there is no {kind} layer {layer!r}.", fix=f"Choose from: {listed}.")
     return chosen
+
+
+def strip_direction(label: str) -> str:
+    """Returns the label of a layer without its direction."""
+    return re.sub(r", (forward|backward)\b", "", label)
 
 
 def list_gates(cell: Cell) -> Sequence[str]:

@@ -15,56 +15,68 @@ MARGIN = 40  # characters of a long sentence on each side of the word
 
 
 def describe_senses(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns sentences: how the cosine changes from the static vector to the layer, and which senses are separated."""
+    """Returns sentences: first whether the senses are separated and what they are, then the cosines that show it."""
     word, shown = data["word"], data["layer"]
     label = data["layers"][shown]
-    summary = [describe_separation(data, label)]
+    summary = []
+    if data["is_unknown"]:
+        summary.append(f"{word!r} is not in the vocabulary: the model reads the unknown token.")
+    if data["choice"] is not None:
+        summary.append(describe_choice(word, **data["choice"]))
+    is_divided = not data["is_labelled"] and len(data["occurrences"]) > 2
+    if is_divided:
+        summary.append(describe_division(data, label))
     judged = data["nearest"][shown] >= 0
     if data["is_labelled"] and judged.any():
         right = int((data["nearest"][shown][judged] == data["groups"][judged]).sum())
         summary.append(
-            f"In {label} {right} of {judged.sum()} occurrences are closer to the other sentences of their own sense "
+            f"In {label}, {right} of {judged.sum()} occurrences are closer to the other sentences of their own sense "
             "than to those of another."
         )
+    summary.append(describe_separation(data, label))
     if not np.isnan(data["other_words"][shown]):
         summary.append(
             f"For comparison, two other tokens of these sentences have a mean cosine of "
             f"{data['other_words'][shown]:.2f} in {label} (static: {data['other_words'][0]:.2f})."
         )
-    if not data["is_labelled"] and len(data["occurrences"]) > 2:
-        groups = "; ".join(
-            f"{name!r} in {', '.join(str(s + 1) for s in dict.fromkeys(data['sentences'][data['groups'] == index]))}"
-            for index, name in enumerate(data["senses"])
-        )
-        summary.append(
-            f"No labels were given: the occurrences are divided into two senses by their vectors in {label}, named "
-            f"after words of their sentences: {groups}. With --labels the division is yours, and is tested."
-        )
-    if data["choice"] is not None:
-        summary.append(describe_choice(word, **data["choice"]))
     if data["is_causal"]:
         summary.append(f"The model reads from left to right: a vector of {word!r} knows nothing of the words after it.")
-    if data["is_unknown"]:
-        summary.append(f"{word!r} is not in the vocabulary: the model reads the unknown token.")
+    if is_divided:
+        summary.append("With --labels the division into senses is yours, and is tested.")
     return tuple(summary)
 
 
 def describe_choice(word: str, candidates: int, is_separated: bool) -> str:
-    """Returns why a word was chosen, and whether it has several senses."""
-    start = f"No sentences were given: these are validation examples that contain {word!r}"
+    """Returns whether a word that was chosen has several senses, and where its sentences come from."""
+    source = f"No sentences were given: these are validation examples that contain {word!r}"
     if not candidates:
-        return f"{start}, their most frequent content word. It is not known whether it has several senses here."
+        return f"It is not known whether {word!r} has several senses. {source}, their most frequent content word."
     among = pluralize(candidates, "frequent words")
     if is_separated:
-        return f"{start}: of {among}, its vectors in the last layer form two groups most clearly."
+        return (
+            f"Of {among}, {word!r} has the vectors in the last layer that form two groups most clearly, and more "
+            f"clearly than chance explains. {source}."
+        )
     return (
-        f"{start}. No word with several senses was found: of {among}, {word!r} comes closest, but its vectors in the "
-        "last layer do not form two groups more clearly than chance explains."
+        f"No word with several senses was found: of {among}, {word!r} comes closest, but its vectors in the last layer "
+        f"do not form two groups more clearly than chance explains. {source}."
+    )
+
+
+def describe_division(data: Mapping[str, Any], label: str) -> str:
+    """Returns into which senses the occurrences are divided without labels."""
+    groups = "; ".join(
+        f"{name!r} in {', '.join(str(s + 1) for s in dict.fromkeys(data['sentences'][data['groups'] == index]))}"
+        for index, name in enumerate(data["senses"])
+    )
+    return (
+        f"No labels were given: the occurrences are divided into two senses in any case, by their vectors in {label}, "
+        f"and named after words of their sentences: {groups}."
     )
 
 
 def describe_separation(data: Mapping[str, Any], label: str) -> str:
-    """Returns the first sentence: the mean cosines of the layer beside the static ones."""
+    """Returns the mean cosines of the layer beside the static ones."""
     shown, same, different = data["layer"], data["same"], data["different"]
     start = f"{data['word']!r} in {len(data['texts'])} sentences:"
     if np.isnan(same[shown]) or np.isnan(different[shown]):  # one sense, or each occurrence has its own

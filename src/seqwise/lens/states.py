@@ -6,7 +6,6 @@ those of the maps of words, in `seqwise.vectors.map.projection`.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from seqwise.callbacks import ProgressCallback, no_progress, report_part
 from seqwise.errors import UsageError
 from seqwise.heads.label import LabelHead
 from seqwise.lens.activations import ActivationLayer, choose_activations, list_activations
+from seqwise.lens.recurrent import strip_direction
 from seqwise.lens.sample import READING_SHARE, Sample, SampleText, build_tensor_sample, build_text, read_sample
 from seqwise.lens.states_figures import OTHER, draw_states
 from seqwise.lens.subject import Subject, build_subject, inspect_text, open_subject
@@ -155,10 +155,6 @@ def choose_layer(layers: Sequence[ActivationLayer], layer: int | str | None) -> 
     if layer is not None and str(layer) in (last.label, last.path):
         return [last]
     return [one for one in states if strip_direction(one.label) == strip_direction(last.label)]
-
-
-def strip_direction(label: str) -> str:
-    return re.sub(r", (forward|backward)\b", "", label)
 
 
 def name_layers(layers: Sequence[ActivationLayer]) -> str:

@@ -27,6 +27,7 @@ class View:
     summary: Sequence[str]  # sentences: what the figures show, with the most important numbers
     figures: Sequence[Figure]
     data: Mapping[str, Any] = field(default_factory=dict)
+    overview: Sequence[Figure] = ()  # what an image shows where one of all figures would be too large to read
 
     def __str__(self) -> str:
         from seqwise.page.terminal import draw_text
@@ -46,7 +47,7 @@ class View:
         if not 1 <= number <= len(self.figures):
             titles = "; ".join(f"{index} {figure.title}" for index, figure in enumerate(self.figures, start=1))
             raise UsageError(f"the view {self.name} has no figure {number}.", fix=f"Choose from: {titles}.")
-        return replace(self, title="", summary=(), figures=(self.figures[number - 1],))
+        return replace(self, title="", summary=(), figures=(self.figures[number - 1],), overview=())
 
     def save(self, path: str | Path) -> Path:
         """Writes the view to a file: a page (.html), an image (.png, .svg), or its numbers (.json)."""
@@ -63,7 +64,7 @@ class View:
             from seqwise.image import write_plot
             from seqwise.page.drawing import draw_svg
 
-            write_plot(path, draw_svg(self.title, self.summary, self.figures))
+            write_plot(path, draw_svg(self.title, self.summary, self.overview or self.figures))
         return path
 
     def to_json(self) -> dict[str, Any]:

@@ -37,6 +37,7 @@ class Answer:
     position: int | None = None  # of the token or step that it belongs to, if it belongs to one
     is_value: bool = False
     is_correct: bool | None = None  # None: the truth is not known
+    label: int | None = None  # of a label of the whole input: its index among all labels
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ def inspect_ids(bundle: ModelBundle, ids: np.ndarray, label: str | None, text: s
             f"label: {labels[index]}",
             partial(score_label, batch=batch, label=index),
             is_correct=None if label is None else labels[index] == label,
+            label=index,
         )
         for index in order
     ]
