@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypedDict, TypeVar, get_ar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from seqwise.errors import UsageError, suggest
+from seqwise.errors import FileKindError, UsageError, suggest
 from seqwise.families import BUILTIN_FAMILIES, check_family_name
 from seqwise.foreign_names import find_our_setting
 from seqwise.task_registry import check_task_name
@@ -557,6 +557,9 @@ def load_settings(path: str | Path) -> Settings:
         raise UsageError(f"not valid YAML: {getattr(error, 'problem', error)}.", file=path, line=line) from None
     if not isinstance(values, dict):
         raise UsageError(f"expected a mapping of settings, found {type(values).__name__}.", file=path)
+    if isinstance(values.get("settings"), dict):  # no setting has this name
+        problem = "this is a recipe, not a settings file: its settings are under the key 'settings'."
+        raise FileKindError(problem, file=path, fix="Copy what is under that key to a file of its own.")
     values.pop("run", None)  # in the saved settings of a run: its data, command and version
     return parse_settings(values, path, text=text)
 

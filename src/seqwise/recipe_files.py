@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from seqwise.config import Settings, list_errors
 from seqwise.digests import compute_digest
-from seqwise.errors import UsageError, suggest
+from seqwise.errors import FileKindError, UsageError, suggest
 from seqwise.yaml_files import Location, build_file_error, parse_yaml, read_yaml_text
 
 FOLDER = Path(__file__).parent / "recipes"
@@ -150,6 +150,9 @@ def read_recipe(name: str) -> Recipe:
         raise UsageError(f"not valid YAML: {getattr(error, 'problem', None) or error}.", file=path, line=line) from None
     if not isinstance(values, dict):
         raise UsageError(f"expected a mapping, found {type(values).__name__}.", file=path)
+    if values.keys() & Settings.model_fields and not values.keys() & (Recipe.model_fields.keys() - {"data"}):
+        problem = "this is a settings file, not a recipe: it has no key 'settings'."
+        raise FileKindError(problem, file=path, fix="Pass it to seqwise train as --config.")
     return _parse_recipe(values, path, text)
 
 
