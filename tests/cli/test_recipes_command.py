@@ -183,6 +183,37 @@ def test_missing_data_is_named_with_the_commands_of_the_recipe(seqwise_command):
     assert "\nmkdir -p ptb-characters\n" in result.err
 
 
+def test_an_error_about_other_data_names_that_of_the_recipe(seqwise_command, book, tmp_path, monkeypatch):
+    monkeypatch.setenv("SEQWISE_DATA", "/benchmarks")
+    expected = "\nThe recipe sst2 expects $SEQWISE_DATA/sst2 (docs/records.md#the-data).\n"
+    for data in (book, tmp_path / "missing"):
+        result = seqwise_command("train", "--recipe", "sst2", data, "--out", tmp_path / "run")
+        assert result.status == 2
+        assert result.err.endswith(expected)
+    monkeypatch.delenv("SEQWISE_DATA")  # a shell replaces $SEQWISE_DATA/sst2 by /sst2
+    result = seqwise_command("train", "--recipe", "sst2", "/nowhere/sst2", "--out", tmp_path / "run")
+    assert result.err.endswith("expects $SEQWISE_DATA/sst2 (docs/records.md#the-data). SEQWISE_DATA is not set.\n")
+    result = seqwise_command("train", "--recipe", "shakespeare-lstm", tmp_path / "missing")
+    assert result.err.endswith(
+        "\nThe recipe shakespeare-lstm expects shakespeare-nanogpt, which its commands create: "
+        "seqwise recipes shakespeare-lstm\n"
+    )
+
+
+def test_an_error_in_the_data_of_the_recipe_or_in_another_file_does_not_name_the_data(seqwise_command, book, tmp_path):
+    data = tmp_path / "sst2"
+    data.mkdir()
+    (data / "train.tsv").write_text("a text\n")
+    result = seqwise_command("train", "--recipe", "sst2", data, "--out", tmp_path / "run")
+    assert result.status == 2
+    assert "train.tsv:1: expected the columns text, label" in result.err
+    assert "expects" not in result.err
+    words = ["--vectors", tmp_path / "missing.vec", "--out", tmp_path / "run"]
+    result = seqwise_command("train", "--recipe", "ptb-transformer", book, *words)
+    assert f"{tmp_path / 'missing.vec'}: cannot be read" in result.err
+    assert "expects" not in result.err
+
+
 def test_the_commands_after_training_evaluate_as_the_recipe_does(seqwise_command, recipe_file, book, tmp_path):
     recipe_file.write_text(RECIPE.replace("    required", "    options: {cache: true, cache_window: 50}\n    required"))
     run = tmp_path / "run"

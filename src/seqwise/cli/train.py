@@ -18,7 +18,13 @@ from seqwise.budget import Budget
 from seqwise.cli import console
 from seqwise.cli.models import reject_run_as_data
 from seqwise.cli.options import UNSET, find_value, list_typed, parse, read_config
-from seqwise.cli.recipes import build_evaluate_commands, check_prepared, describe_missing_data, explain_recipe_settings
+from seqwise.cli.recipes import (
+    build_evaluate_commands,
+    check_prepared,
+    describe_missing_data,
+    explain_recipe_data,
+    explain_recipe_settings,
+)
 from seqwise.config import Settings, merge_settings, parse_settings
 from seqwise.errors import FileKindError, UsageError
 from seqwise.families import get_family
@@ -81,14 +87,15 @@ def main(argv: Sequence[str]) -> int:
     except FileKindError as error:
         error.fix = _correct_file_option(argv)
         raise
-    with explain_recipe_settings(find_value(argv, "--recipe"), recipe_settings):
-        return _train(argv, settings)
-
-
-def _train(argv: Sequence[str], settings: Settings | None) -> int:
-    """Runs the command with the default settings of a recipe or a file; returns the exit status."""
     default = None if settings is None else Train(settings=settings)
-    args = parse(Train, argv, prog="seqwise train", example=EXAMPLES, default=default)
+    with explain_recipe_settings(find_value(argv, "--recipe"), recipe_settings):
+        args = parse(Train, argv, prog="seqwise train", example=EXAMPLES, default=default)
+        with explain_recipe_data(args.recipe, args.data):
+            return _train(args, argv)
+
+
+def _train(args: Train, argv: Sequence[str]) -> int:
+    """Runs the command; returns the exit status."""
     typed = list_typed(argv)
     _reject_contradictions(args)
     if args.resume is None:
