@@ -26,6 +26,27 @@ def test_all_wrong_settings_are_reported_at_once_with_similar_names():
     assert "data.window: input should be greater than or equal to 1 or 'full'; received 0." in lines
 
 
+def test_every_wrong_setting_of_a_file_has_its_line(tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text("model: gru\nnetwork:\n  width: 8\n  widht: 9\nmodl: x\n\ntraining: {lr: 1, batch_size: 0}\n")
+    with pytest.raises(UsageError) as excinfo:
+        load_settings(path)
+    assert str(excinfo.value).splitlines() == [
+        f"{path}:4: network.widht: no such setting. Perhaps you meant 'width'.",
+        f"{path}:5: modl: no such setting. Perhaps you meant 'model'.",
+        f"{path}:7: training.batch_size: input should be greater than or equal to 1; received 0.",
+        f"{path}:7: training.lr is training.learning_rate here: training: {{learning_rate: 1}}",
+    ]
+
+
+def test_a_wrong_setting_that_another_mapping_provides_has_the_line_of_its_section(tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text("network: &sizes {depth: 2, widht: 9}\n\nrecurrent:\n  <<: *sizes\n")
+    with pytest.raises(UsageError, match=r"recurrent\.widht: no such setting") as excinfo:
+        load_settings(path)
+    assert [line.split(": ")[0] for line in str(excinfo.value).splitlines()] == [f"{path}:{n}" for n in (1, 3, 3)]
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

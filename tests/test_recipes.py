@@ -225,6 +225,21 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path):
         read_recipe(str(write_recipe(tmp_path, text)))
 
 
+def test_every_mistake_has_its_line_and_missing_keys_are_last(tmp_path: Path):
+    text = VALID.replace("{width: 8}", "{widht: 8, depht: 2}").replace("metric:", "metrik:")
+    path = write_recipe(tmp_path, text.replace("    goal", "    gaol"))
+    with pytest.raises(UsageError) as error:
+        read_recipe(str(path))
+    assert [line.split(" ")[:2] for line in str(error.value).splitlines()[:-1]] == [
+        [f"{path}:5:", "settings.network.widht:"],
+        [f"{path}:5:", "settings.network.depht:"],
+        [f"{path}:6:", "metrik:"],
+        [f"{path}:14:", "evaluations.static.gaol:"],
+        [f"{path}:1:", "metric:"],
+        [f"{path}:11:", "evaluations.static.goal:"],
+    ]
+
+
 def test_an_unknown_name_suggests_another():
     with pytest.raises(
         UsageError, match=r"there is no recipe 'sst-2'\.\nPerhaps you meant 'sst2'\. See seqwise recipes"

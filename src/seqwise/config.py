@@ -19,11 +19,11 @@ from typing import Annotated, Any, ClassVar, Literal, TypedDict, TypeVar, get_ar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from seqwise.errors import UsageError, suggest
+from seqwise.errors import FileKindError, UsageError, suggest
 from seqwise.families import BUILTIN_FAMILIES, check_family_name
 from seqwise.foreign_names import find_our_setting
 from seqwise.task_registry import check_task_name
-from seqwise.yaml_files import read_yaml
+from seqwise.yaml_files import build_file_error, parse_yaml, read_yaml_text
 
 TaskName = Literal["language", "masked", "classify", "tag", "translate", "caption", "forecast"]
 TokenizerKind = Literal["characters", "words", "spaces", "bpe", "wordpiece"]
@@ -545,7 +545,8 @@ RENAMED_SETTINGS = {
 def load_settings(path: str | Path) -> Settings:
     """Returns settings from a YAML file; all errors in it are reported at once."""
     try:
-        values = read_yaml(path) or {}
+        text = read_yaml_text(path)
+        values = parse_yaml(text) or {}
     except FileNotFoundError:
         raise UsageError("the settings file does not exist.", file=path) from None
     except OSError as error:
@@ -556,8 +557,11 @@ def load_settings(path: str | Path) -> Settings:
         raise UsageError(f"not valid YAML: {getattr(error, 'problem', error)}.", file=path, line=line) from None
     if not isinstance(values, dict):
         raise UsageError(f"expected a mapping of settings, found {type(values).__name__}.", file=path)
+    if isinstance(values.get("settings"), dict):  # no setting has this name
+        problem = "this is a recipe, not a settings file: its settings are under the key 'settings'."
+        raise FileKindError(problem, file=path, fix="Copy what is under that key to a file of its own.")
     values.pop("run", None)  # in the saved settings of a run: its data, command and version
-    return parse_settings(values, path)
+    return parse_settings(values, path, text=text)
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
@@ -567,29 +571,36 @@ def parse_settings(
     values: dict[str, Any],
     file: str | Path | None = None,
     settings_class: type[SettingsT] = Settings,  # type: ignore[assignment]
+    text: str = "",
 ) -> SettingsT:
     """Returns settings from plain values; raises `UsageError` with all wrong ones, and suggestions for unknown names.
 
-    `file` is the YAML file with the values; None if they were passed from Python.
+    `file` is the YAML file with the values, and `text` what it contains; None if they were passed from Python.
     """
     try:
         return settings_class.model_validate(values)
     except ValidationError as error:
-        raise UsageError(describe_errors(error, settings_class, is_yaml=file is not None), file=file) from None
+        if file is None:
+            raise UsageError(describe_errors(error, settings_class)) from None
+        raise build_file_error(list_errors(error, settings_class, is_yaml=True), text, file) from None
 
 
 # Parts of pydantic's messages to leave out: the value, which follows the message, and names of Python types.
 _OMITTED_PARTS = re.compile(r"^Value error, |, (?:unable|got) .*| or instance of \w+")
 
 
-def describe_errors(
+def describe_errors(error: ValidationError, model: type[BaseModel], format_name: Callable[[str], str] = str) -> str:
+    """Returns one line per wrong setting; `format_name` converts its dotted name to the form that the user typed."""
+    return "\n".join(sentence for _, sentence in list_errors(error, model, format_name))
+
+
+def list_errors(
     error: ValidationError, model: type[BaseModel], format_name: Callable[[str], str] = str, is_yaml: bool = False
-) -> str:
-    """Returns one line per wrong setting; `format_name` converts its dotted name to the form that the user typed.
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yields the keys that lead to each wrong setting, and a sentence about it.
 
     The answer to a name of another tool is YAML or, by default, an argument of a Python function.
     """
-    lines = []
     # A setting with a union of types has one error for each of them.
     for (path, section), group in groupby(error.errors(), key=lambda each: _find_setting(each["loc"], model)):
         errors = list(group)
@@ -600,8 +611,7 @@ def describe_errors(
         if errors[0]["type"] == "extra_forbidden":
             answer = _translate_foreign_name(path[-1], errors[0]["input"], model, is_yaml)
             problem = answer or f": no such setting. {suggest(path[-1], section.model_fields)}"
-        lines.append(format_name(".".join(path)) + problem)
-    return "\n".join(lines)
+        yield path, format_name(".".join(path)) + problem
 
 
 def _translate_foreign_name(name: str, value: Any, model: type[BaseModel], is_yaml: bool) -> str:

@@ -56,6 +56,10 @@ class UsageError(SeqwiseError):
     exit_status = 2
 
 
+class FileKindError(UsageError):
+    """A recipe is passed where a settings file is expected, or the reverse."""
+
+
 class DataError(UsageError):
     """A file is missing, unreadable or not what its task needs. An error about several mistakes has `parts`."""
 

@@ -15,10 +15,10 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from seqwise.config import Settings, describe_errors
+from seqwise.config import Settings, list_errors
 from seqwise.digests import compute_digest
-from seqwise.errors import UsageError, suggest
-from seqwise.yaml_files import find_line, parse_yaml, read_yaml_text
+from seqwise.errors import FileKindError, UsageError, suggest
+from seqwise.yaml_files import Location, build_file_error, parse_yaml, read_yaml_text
 
 FOLDER = Path(__file__).parent / "recipes"
 SUFFIX = ".yaml"
@@ -150,29 +150,30 @@ def read_recipe(name: str) -> Recipe:
         raise UsageError(f"not valid YAML: {getattr(error, 'problem', None) or error}.", file=path, line=line) from None
     if not isinstance(values, dict):
         raise UsageError(f"expected a mapping, found {type(values).__name__}.", file=path)
+    if values.keys() & Settings.model_fields and not values.keys() & (Recipe.model_fields.keys() - {"data"}):
+        problem = "this is a settings file, not a recipe: it has no key 'settings'."
+        raise FileKindError(problem, file=path, fix="Pass it to seqwise train as --config.")
     return _parse_recipe(values, path, text)
 
 
 def _parse_recipe(values: dict[str, Any], path: Path, text: str) -> Recipe:
     """Returns a recipe from the values of a file; raises `UsageError` with all that is wrong."""
-    problems: list[str] = []
-    locations: list[tuple[int | str, ...]] = []
+    problems: list[tuple[Location, str]] = []
     if isinstance(values.get("settings"), dict):
         try:
             values = values | {"settings": Settings.model_validate(values["settings"])}
         except ValidationError as error:
-            problems.append(describe_errors(error, Settings, lambda name: f"settings.{name}", is_yaml=True))
-            locations.append(("settings", *error.errors()[0]["loc"]))
+            errors = list_errors(error, Settings, lambda name: f"settings.{name}", is_yaml=True)
+            problems += [(("settings", *location), sentence) for location, sentence in errors]
             values = values | {"settings": Settings()}
     try:
         recipe = Recipe.model_validate(values)
     except ValidationError as error:
-        errors = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")  # often the cause of others
-        problems += [_describe_problem(each["loc"], each["type"], each["msg"]) for each in errors]
-        locations.append(errors[0]["loc"])
+        problems += [
+            (each["loc"], _describe_problem(each["loc"], each["type"], each["msg"])) for each in error.errors()
+        ]
     if problems:
-        fix = "docs/records.md describes the keys of a recipe."
-        raise UsageError("\n".join(problems), file=path, line=find_line(text, locations[0]), fix=fix)
+        raise build_file_error(problems, text, path, fix="docs/records.md describes the keys of a recipe.")
     return recipe
 
 

@@ -1,16 +1,24 @@
-"""`read_yaml`: settings files and plans, which users write and copy, and which may contain anything."""
+"""`read_yaml`: settings files and plans, which users write and copy, and which may contain anything.
+
+`build_file_error` reports wrong keys with their lines.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from seqwise.errors import UsageError, format_location
+
 MAX_BYTES = 10_000_000
 MAX_VALUES = 1_000_000  # of a file, where an alias counts as all that it stands for
 MAX_C_DEPTH = 100  # lists and mappings inside each other, for the parser in C
+
+Location = Sequence[int | str]  # keys and indices, from the outermost one
 
 _CLoader: Any = getattr(yaml, "CSafeLoader", None)
 
@@ -55,23 +63,50 @@ def parse_yaml(text: str) -> Any:
         raise yaml.YAMLError("a value does not have the type that is written before it (!!)") from None
 
 
-def find_line(text: str, location: Sequence[int | str]) -> int | None:
-    """Returns the line, from 1, of the key or item that a sequence of keys and indices leads to.
+def build_file_error(
+    problems: Iterable[tuple[Location, str]], text: str, file: str | Path | None, fix: str = ""
+) -> UsageError:
+    """Returns one error about several keys of a YAML file: where each is, a sentence about it, and its line.
 
-    A key that does not exist is in the line of the mapping that lacks it; None for an empty text.
+    They are sorted by line; keys that are missing are last, with the line of the mapping that lacks them.
     """
-    node = yaml.compose(text, yaml.SafeLoader)
+    try:
+        root = yaml.compose(text, yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError):  # the parser in C accepts a little more
+        root = None
+    index_keys = cache(_index_keys)  # a file may have very many wrong keys
+    found = [(*_find_line(root, location, index_keys), sentence) for location, sentence in problems]
+    found.sort(key=lambda each: (not each[1], each[0] or 0))
+    (line, _, first), *others = found
+    sentences = [first, *(f"{format_location(file, line)}: {sentence}" for line, _, sentence in others)]
+    return UsageError("\n".join(sentences), file=file, line=line, fix=fix)
+
+
+def _index_keys(node: yaml.MappingNode) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+    """Returns the keys of a mapping with their nodes and those of their values."""
+    return {key.value: (key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+
+
+def _find_line(
+    node: yaml.Node | None,
+    location: Location,
+    index_keys: Callable[[yaml.MappingNode], dict[str, tuple[yaml.Node, yaml.Node]]],
+) -> tuple[int | None, bool]:
+    """Returns the line, from 1, of the key or item that a sequence of keys and indices leads to, and whether it exists.
+
+    The line of one that does not exist is that of the mapping that lacks it; None for an empty text.
+    """
     line = None if node is None else node.start_mark.line + 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
-            pair = next((pair for pair in node.value if pair[0].value == str(part)), None)
-            if pair is None:
-                return line
-            line, node = pair[0].start_mark.line + 1, pair[1]
+            if (pair := index_keys(node).get(str(part))) is None:
+                return line, False
+            key, node = pair
+            line = key.start_mark.line + 1
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
             node = node.value[part]
             line = node.start_mark.line + 1
-    return line
+    return line, True
 
 
 def _parse_quickly(text: str) -> Any:

@@ -22,6 +22,8 @@ class Inner(BaseModel):
     """Rows per update."""
     tied: bool = True
     """Share the matrix."""
+    crf: bool | None = None
+    """Score whole sequences."""
 
 
 class Outer(BaseModel):
@@ -87,6 +89,51 @@ def test_a_switch_has_both_forms_whatever_its_default(is_tied: bool):
     assert parse_command("a.txt", "--training.no-tied", default=file).settings.training.tied is False
 
 
+SWITCHES = [
+    (["--training.tied"], True),
+    (["--training.tied", "True"], True),
+    (["--training.tied=true"], True),
+    (["--training.no-tied"], False),
+    (["--training.no_tied"], False),
+    (["--training.tied", "False"], False),
+    (["--training.tied", "false"], False),
+    (["--training.tied=False"], False),
+    (["--training.no-tied", "True"], False),
+    (["--training.no-tied=false"], True),
+]
+
+
+@pytest.mark.parametrize("name", ["tied", "crf"])  # with a default, and without
+@pytest.mark.parametrize(("words", "is_on"), SWITCHES)
+def test_a_boolean_setting_is_a_switch_or_has_a_value(name: str, words: list[str], is_on: bool):
+    words = [word.replace("tied", name) for word in words]
+    for argv in (["a.txt", *words], [*words, "a.txt"], [*words, "--on-empty", "keep", "a.txt"]):
+        command = parse_command(*argv)
+        assert command.data == "a.txt"
+        assert getattr(command.settings.training, name) is is_on
+
+
+@pytest.mark.parametrize(
+    ("words", "value"), [(["a", "--training.crf=maybe_1"], "maybe_1"), (["--training.crf", "no", "a"], "no")]
+)
+def test_a_wrong_value_of_a_boolean_setting_is_named(words: list[str], value: str):
+    assert get_error_message(*words) == (
+        f"--training.crf: expected True or False; received {value!r}.\n"
+        "Write --training.crf True or --training.crf False."
+    )
+
+
+def test_the_last_of_several_values_of_a_boolean_setting_counts():
+    assert parse_command("a", "--training.tied", "False", "--training.tied").settings.training.tied is True
+    assert parse_command("a", "--training.crf", "--training.no-crf").settings.training.crf is False
+
+
+def test_a_word_after_a_switch_of_the_command_or_after_two_dashes_is_not_its_value():
+    command = parse_command("--json", "True")
+    assert (command.data, command.json) == ("True", True)
+    assert parse_command("--training.no-tied", "--", "True").data == "True"
+
+
 def test_a_command_may_exclude_settings():
     class Narrow(Command):
         without = ("model",)
@@ -117,7 +164,8 @@ def test_help_ends_with_the_example(capsys):
 def test_options_are_listed_by_name_and_switches_in_both_forms():
     assert sorted(list_options(Command)) == [
         *("--help", "--json", "--model", "--no-json", "--on-empty"),
-        *("--training.batch-size", "--training.learning-rate", "--training.no-tied", "--training.tied", "--window"),
+        *("--training.batch-size", "--training.crf", "--training.learning-rate", "--training.no-tied"),
+        *("--training.tied", "--window"),
     ]
 
 

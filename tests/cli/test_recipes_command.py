@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from seqwise.recipe_files import list_recipe_names, read_recipe
+from seqwise.recipe_files import find_recipe, list_recipe_names, read_recipe
 from seqwise.recipe_results import RecipeResults, SeedResult, add_results, get_results_file
 
 RECIPE = """\
@@ -110,6 +110,43 @@ def test_settings_of_a_recipe_are_overridden_by_a_file_and_both_by_options(
     assert f"--recipe {recipe_file}" in (run / "README.md").read_text()
 
 
+def test_a_settings_file_as_a_recipe_is_an_error_with_the_corrected_command(seqwise_command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("my settings.yaml").write_text("model: gru\ndata: {window: 8}\n")
+    result = seqwise_command("train", "--recipe", "my settings.yaml", "book.txt", "--seed", 1)
+    assert result.status == 2
+    assert result.err == (
+        "error: my settings.yaml: this is a settings file, not a recipe: it has no key 'settings'.\n"
+        "Pass it as --config: seqwise train --config 'my settings.yaml' book.txt --seed 1\n"
+    )
+    assert "Pass it to seqwise train as --config." in seqwise_command("recipes", "my settings.yaml").err
+
+
+def test_a_recipe_as_a_settings_file_is_an_error_with_the_corrected_command(seqwise_command, recipe_file, tmp_path):
+    result = seqwise_command("train", f"--config={recipe_file}", "book.txt")
+    assert result.status == 2
+    assert result.err == (
+        f"error: {recipe_file}: this is a recipe, not a settings file: its settings are under the key 'settings'.\n"
+        f"Pass it as --recipe: seqwise train --recipe={recipe_file} book.txt\n"
+    )
+    result = seqwise_command("compare", "book.txt", "--config", recipe_file)
+    assert result.err.endswith("\nCopy what is under that key to a file of its own.\n"), "a comparison has no recipe"
+
+
+def test_a_recipe_and_a_settings_file_that_are_interchanged_are_an_error(seqwise_command, recipe_file, tmp_path):
+    (tmp_path / "more.yaml").write_text("network: {width: 16}\n")
+    for recipe, config in ((tmp_path / "more.yaml", recipe_file), ("sst2", recipe_file), [tmp_path / "more.yaml"] * 2):
+        result = seqwise_command("train", "book.txt", "--recipe", recipe, "--config", config)
+        assert result.status == 2
+        assert result.err.endswith("Pass the recipe as --recipe, and settings that override it as --config.\n")
+
+
+@pytest.mark.parametrize("name", list_recipe_names())
+def test_every_recipe_of_the_package_is_recognised_as_one(seqwise_command, name):
+    result = seqwise_command("train", "book.txt", "--config", find_recipe(name))
+    assert f"seqwise train book.txt --recipe {find_recipe(name)}\n" in result.err
+
+
 def test_an_option_that_makes_a_setting_of_the_recipe_useless_is_an_error(seqwise_command, recipe_file, book, tmp_path):
     text = RECIPE.replace("  training:", "  recurrent: {reset: before}\n  training:")
     recipe_file.write_text(text)
@@ -144,6 +181,37 @@ def test_missing_data_is_named_with_the_commands_of_the_recipe(seqwise_command):
     assert result.status == 2
     assert "there is no folder/ptb-characters: the recipe ptb-characters expects ptb-characters, which" in result.err
     assert "\nmkdir -p ptb-characters\n" in result.err
+
+
+def test_an_error_about_other_data_names_that_of_the_recipe(seqwise_command, book, tmp_path, monkeypatch):
+    monkeypatch.setenv("SEQWISE_DATA", "/benchmarks")
+    expected = "\nThe recipe sst2 expects $SEQWISE_DATA/sst2 (docs/records.md#the-data).\n"
+    for data in (book, tmp_path / "missing"):
+        result = seqwise_command("train", "--recipe", "sst2", data, "--out", tmp_path / "run")
+        assert result.status == 2
+        assert result.err.endswith(expected)
+    monkeypatch.delenv("SEQWISE_DATA")  # a shell replaces $SEQWISE_DATA/sst2 by /sst2
+    result = seqwise_command("train", "--recipe", "sst2", "/nowhere/sst2", "--out", tmp_path / "run")
+    assert result.err.endswith("expects $SEQWISE_DATA/sst2 (docs/records.md#the-data). SEQWISE_DATA is not set.\n")
+    result = seqwise_command("train", "--recipe", "shakespeare-lstm", tmp_path / "missing")
+    assert result.err.endswith(
+        "\nThe recipe shakespeare-lstm expects shakespeare-nanogpt, which its commands create: "
+        "seqwise recipes shakespeare-lstm\n"
+    )
+
+
+def test_an_error_in_the_data_of_the_recipe_or_in_another_file_does_not_name_the_data(seqwise_command, book, tmp_path):
+    data = tmp_path / "sst2"
+    data.mkdir()
+    (data / "train.tsv").write_text("a text\n")
+    result = seqwise_command("train", "--recipe", "sst2", data, "--out", tmp_path / "run")
+    assert result.status == 2
+    assert "train.tsv:1: expected the columns text, label" in result.err
+    assert "expects" not in result.err
+    words = ["--vectors", tmp_path / "missing.vec", "--out", tmp_path / "run"]
+    result = seqwise_command("train", "--recipe", "ptb-transformer", book, *words)
+    assert f"{tmp_path / 'missing.vec'}: cannot be read" in result.err
+    assert "expects" not in result.err
 
 
 def test_the_commands_after_training_evaluate_as_the_recipe_does(seqwise_command, recipe_file, book, tmp_path):

@@ -69,10 +69,12 @@ OPTIONS = {
     "--budget 0s": "the budget '0s' is empty.\nWrite a time",
     "--budget -5m": "the budget '-5m' is not understood.",
     "--config bad.yaml": "bad.yaml:2: not valid YAML: expected ',' or ']', but got '<stream end>'.",
-    "--config unknown.yaml": "unknown.yaml: network.widht: no such setting. Perhaps you meant 'width'.\nmodle: no such",
+    "--config unknown.yaml": "unknown.yaml:1: modle: no such setting. Perhaps you meant 'model'.\n"
+    "unknown.yaml:3: network.widht: no such setting. Perhaps you meant 'width'.",
     "--config list.yaml": "list.yaml: expected a mapping of settings, found list.",
-    "--config values.yaml": "values.yaml: data.window: input should be a valid integer or 'full'; received 'abc'.\n"
-    "network.width: input should be a valid integer; received 'wide'.\nnetwork.depth: input should be greater",
+    "--config values.yaml": "values.yaml:2: data.window: input should be a valid integer or 'full'; received 'abc'.\n"
+    "values.yaml:4: network.width: input should be a valid integer; received 'wide'.\n"
+    "values.yaml:5: network.depth: input should be greater",
     "--config missing.yaml": "missing.yaml: the settings file does not exist.",
     "--seed -1": "--seed: input should be greater than or equal to 0; received -1.",
     "--network.width wide": "--network.width: expected INT; received 'wide'.",
@@ -221,9 +223,13 @@ def test_commands_work_in_a_terminal_without_unicode(trained_run):
         (
             "width: 16\n",
             "width: 1000000000\n",
-            "config.yaml: network.width: input should be less than or equal to 1000000",
+            "config.yaml:{line}: network.width: input should be less than or equal to 1000000",
         ),
-        ("depth: 1\n", "depth: 100000000\n", "config.yaml: network.depth: input should be less than or equal to 1000;"),
+        (
+            "depth: 1\n",
+            "depth: 100000000\n",
+            "config.yaml:{line}: network.depth: input should be less than or equal to 1000;",
+        ),
     ],
 )
 def test_sizes_in_a_run_folder_that_are_not_those_of_its_weights_take_no_memory(
@@ -231,6 +237,7 @@ def test_sizes_in_a_run_folder_that_are_not_those_of_its_weights_take_no_memory(
 ):
     folder = shutil.copytree(trained_run(), tmp_path / "run")
     config = folder / "config.yaml"
+    line = config.read_text().partition(old)[0].count("\n") + 1
     config.write_text(config.read_text().replace(old, new))
     allocate = torch.empty
 
@@ -243,4 +250,4 @@ def test_sizes_in_a_run_folder_that_are_not_those_of_its_weights_take_no_memory(
     monkeypatch.setattr(torch, "empty", allocate_little)
     result = seqwise_command("predict", folder, "the old")
     assert result.status == 2
-    assert result.err.startswith(f"error: {folder}/{problem}")
+    assert result.err.startswith(f"error: {folder}/{problem.format(line=line)}")

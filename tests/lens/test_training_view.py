@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import platform
 import shutil
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +21,7 @@ import seqwise
 from seqwise.errors import RunError, UsageError
 from seqwise.lens import live, training
 from seqwise.lens.training_figures import MAX_POINTS, draw_layers, draw_metrics, merge_layers
+from seqwise.locks import LOCK_FILE, lock_folder
 from seqwise.page.figures import Heatmap, LineChart
 from seqwise.training.api import TrainedModel
 from seqwise.training.run import Run
@@ -202,7 +205,8 @@ def test_watching_ends_with_the_run(copy_run, monkeypatch, capsys):
 
     writer = threading.Thread(target=finish)
     writer.start()
-    view = training(model, watch=True)
+    with lock_folder(model.run.folder):
+        view = training(model, watch=True)
     writer.join()
     (data,) = view.data.values()
     assert data["ended"] == "the budget is spent"
@@ -219,7 +223,8 @@ def test_watching_ends_with_ctrl_c(copy_run, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(live.time, "sleep", interrupt)
-    (data,) = training(model, watch=True).data.values()
+    with lock_folder(model.run.folder):
+        (data,) = training(model, watch=True).data.values()
     assert data["step"][-1] == rows[-2]["step"]
     assert "stopped watching; the run is not affected." in capsys.readouterr().err
 
@@ -229,13 +234,42 @@ def test_watching_waits_for_the_first_update(copy_run, monkeypatch, capsys):
     text = model.run.metrics_file.read_text()
     model.run.metrics_file.write_text("")
     monkeypatch.setattr(live.time, "sleep", lambda seconds: model.run.metrics_file.write_text(text))
-    assert training(model, watch=True).data
+    with lock_folder(model.run.folder):
+        assert training(model, watch=True).data
     assert "has no metrics yet" in capsys.readouterr().err
 
 
-def test_a_run_that_was_interrupted_long_ago_is_not_watched(copy_run, capsys):
+def test_watching_ends_at_once_if_no_process_trains_the_run(copy_run, monkeypatch, capsys):
+    model = copy_run()
+    rows = reopen(model.run)
+    monkeypatch.setattr(live.time, "sleep", lambda seconds: pytest.fail("it waits"))
+    (data,) = training(model, watch=True).data.values()
+    assert data["step"][-1] == rows[-2]["step"]
+    folder = model.run.folder
+    reason = f"{folder} has not ended, and no process is training it. Resume: seqwise train --resume {folder}\n"
+    assert capsys.readouterr().err == reason
+    # The lock file of a process that was killed
+    killed = {"pid": os.getpid(), "host": platform.node(), "command": "seqwise train", "started": "yesterday"}
+    (folder / LOCK_FILE).write_text(json.dumps(killed))
+    training(model, watch=True)
+    assert capsys.readouterr().err == reason
+
+
+def test_watching_ends_when_the_process_that_trains_the_run_is_gone(copy_run, monkeypatch, capsys):
     model = copy_run()
     reopen(model.run)
+    lock = ExitStack()
+    lock.enter_context(lock_folder(model.run.folder))
+    monkeypatch.setattr(live.time, "sleep", lambda seconds: lock.close())
+    training(model, watch=True)
+    assert "no process is training it" in capsys.readouterr().err
+
+
+def test_a_run_on_another_host_without_updates_for_long_is_not_watched(copy_run, capsys):
+    model = copy_run()
+    reopen(model.run)
+    owner = {"pid": 1, "host": f"not-{platform.node()}", "command": "seqwise train", "started": "yesterday"}
+    (model.run.folder / LOCK_FILE).write_text(json.dumps(owner))
     for path in model.run.folder.iterdir():
         os.utime(path, (0, 0))
     training(model, watch=True)

@@ -25,6 +25,7 @@ from tyro.constructors import ConstructorRegistry, StructConstructorSpec, Struct
 from seqwise.applicability import reset_unused
 from seqwise.cli.console import warn, write
 from seqwise.cli.help_page import PAGE_WIDTH, format_examples, format_help
+from seqwise.cli.switches import normalize_switches
 from seqwise.config import RENAMED_SETTINGS, Settings, describe_errors, load_settings
 from seqwise.errors import UsageError
 from seqwise.families import list_family_names
@@ -53,7 +54,8 @@ def parse(spec: type[Spec], argv: Sequence[str], *, prog: str, example: str, def
     rest: the field for all positional arguments, also for those after options
     """
     argv = _replace_old_names(spec, argv)
-    words = _before_dashes(argv)
+    words = normalize_switches(spec, _before_dashes(argv))
+    argv = [*words, *argv[len(_before_dashes(argv)) :]]
     for name in list_typed(words):
         if refusal := getattr(spec, "refused", {}).get(name.partition(".")[0]):
             raise UsageError(refusal[0].format(f"--{name.replace('_', '-')}"), fix=refusal[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import textwrap
@@ -17,7 +18,7 @@ import yaml
 from seqwise.applicability import REMOVE_FIXES
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
-from seqwise.errors import UsageError
+from seqwise.errors import DataError, UsageError
 from seqwise.recipe_files import DATA_VARIABLE, Recipe, find_recipe, list_recipe_names, read_recipe
 from seqwise.recipe_results import RecipeResults, average, get_results_file, judge, read_results
 
@@ -110,6 +111,31 @@ def explain_recipe_settings(name: str | None, settings: Iterable[str]) -> Iterat
                 change = f"Override a setting by its option, or {copy} and pass --recipe COPY.yaml"
                 error.fix = f"{error.fix}\nThe recipe {name} sets {options}. {change}".strip()
         raise
+
+
+@contextmanager
+def explain_recipe_data(name: str | None, data: str | None) -> Iterator[None]:
+    """Adds the data that a recipe expects to an error about other data."""
+    try:
+        yield
+    except DataError as error:
+        if name is not None and data is not None:
+            error.fix = f"{error.fix}\n{_describe_expected_data(name, data, error)}".strip()
+        raise
+
+
+def _describe_expected_data(name: str, data: str, error: DataError) -> str:
+    """Returns which data a recipe expects; empty if `data` is that, or if the error is about another file."""
+    recipe = read_recipe(name)
+    files = [Path(each.file) for each in error.parts or (error,) if each.file is not None]
+    is_other_file = bool(files) and not any(file.is_relative_to(data) for file in files)
+    if is_other_file or (Path(data).name == Path(recipe.data).name and Path(data).exists()):
+        return ""
+    expected = f"The recipe {name} expects {get_data_name(recipe)}"
+    if recipe.prepare:
+        return f"{expected}, which its commands create: seqwise recipes {shlex.quote(name)}"
+    unset = "" if os.environ.get(DATA_VARIABLE) else f" {DATA_VARIABLE} is not set."
+    return f"{expected} ({DATA_SECTION}).{unset}"
 
 
 def build_evaluation_options(options: dict[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -17,9 +18,15 @@ from seqwise.budget import Budget
 from seqwise.cli import console
 from seqwise.cli.models import reject_run_as_data
 from seqwise.cli.options import UNSET, find_value, list_typed, parse, read_config
-from seqwise.cli.recipes import build_evaluate_commands, check_prepared, describe_missing_data, explain_recipe_settings
+from seqwise.cli.recipes import (
+    build_evaluate_commands,
+    check_prepared,
+    describe_missing_data,
+    explain_recipe_data,
+    explain_recipe_settings,
+)
 from seqwise.config import Settings, merge_settings, parse_settings
-from seqwise.errors import UsageError
+from seqwise.errors import FileKindError, UsageError
 from seqwise.families import get_family
 from seqwise.files import check_output_path
 from seqwise.image import SUFFIXES
@@ -75,15 +82,20 @@ COMMAND_OPTIONS = tuple(each.name for each in fields(Train))  # options that are
 
 
 def main(argv: Sequence[str]) -> int:
-    settings, recipe_settings = _read_settings(argv)
-    with explain_recipe_settings(find_value(argv, "--recipe"), recipe_settings):
-        return _train(argv, settings)
-
-
-def _train(argv: Sequence[str], settings: Settings | None) -> int:
-    """Runs the command with the default settings of a recipe or a file; returns the exit status."""
+    try:
+        settings, recipe_settings = _read_settings(argv)
+    except FileKindError as error:
+        error.fix = _correct_file_option(argv)
+        raise
     default = None if settings is None else Train(settings=settings)
-    args = parse(Train, argv, prog="seqwise train", example=EXAMPLES, default=default)
+    with explain_recipe_settings(find_value(argv, "--recipe"), recipe_settings):
+        args = parse(Train, argv, prog="seqwise train", example=EXAMPLES, default=default)
+        with explain_recipe_data(args.recipe, args.data):
+            return _train(args, argv)
+
+
+def _train(args: Train, argv: Sequence[str]) -> int:
+    """Runs the command; returns the exit status."""
     typed = list_typed(argv)
     _reject_contradictions(args)
     if args.resume is None:
@@ -142,6 +154,15 @@ def _read_settings(argv: Sequence[str]) -> tuple[Settings | None, list[str]]:
     others = [*list_typed(argv), *(() if settings is None else list_changed(settings))]
     names = [each for each in list_changed(recipe.settings) if each not in others]
     return parse_settings(merge_settings(recipe.get_setting_values(), changes)), names
+
+
+def _correct_file_option(argv: Sequence[str]) -> str:
+    """Returns how to pass a recipe that was passed as `--config`, or a settings file that was passed as `--recipe`."""
+    if {"config", "recipe"} <= {*list_typed(argv)}:
+        return "Pass the recipe as --recipe, and settings that override it as --config."
+    old, new = ("--config", "--recipe") if find_value(argv, "--recipe") is None else ("--recipe", "--config")
+    words = [re.sub(rf"^{old}(?==|$)", new, word) for word in argv]
+    return f"Pass it as {new}: {shlex.join(['seqwise', 'train', *words])}"
 
 
 def _advise_resume(folder: Path | None, num_processes: int) -> str:

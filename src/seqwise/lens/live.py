@@ -16,8 +16,10 @@ from rich.text import Text
 
 from seqwise.errors import RunError
 from seqwise.lens.view import View
+from seqwise.locks import find_owner
 from seqwise.page.terminal import draw_text
 from seqwise.printable import make_printable
+from seqwise.training.checkpoints import get_resume_command
 from seqwise.training.run import CONFIG, Run
 
 POLL_SECONDS = 1.0
@@ -59,9 +61,13 @@ def try_build(build: BuildFunction) -> View:
 
 def find_reason_to_stop(run: Run) -> str:
     """Returns why a run is not being trained any more, as a sentence; "" if it seems to be."""
+    owner = find_owner(run.folder)  # before the rows are read: a process writes the last one, then unlocks the folder
     rows = run.read_metrics()
     if rows and rows[-1].get("ended"):
         return f"{run.folder} has ended: {rows[-1]['ended']}."
+    if owner is None:
+        return f"{run.folder} has not ended, and no process is training it. Resume: {get_resume_command(run.folder)}"
+    # A process on another host may have been killed.
     row_seconds = rows[-1]["seconds"] - rows[-2]["seconds"] if len(rows) > 1 else 0.0
     silence = time.time() - max(get_modification_time(path) for path in (run.metrics_file, run.folder / CONFIG))
     if silence <= max(MAX_SILENCE, MAX_SILENT_ROWS * row_seconds):

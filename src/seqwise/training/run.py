@@ -47,7 +47,7 @@ from seqwise.training.checkpoints import get_resume_command, get_resume_fix, rea
 from seqwise.training.distribution import is_connection_error
 from seqwise.training.failures import record_failure
 from seqwise.training.file_names import COMPARISON_FILE, CONFIG, ENVIRONMENT, METRICS, SUMMARY, WEIGHTS
-from seqwise.yaml_files import read_yaml
+from seqwise.yaml_files import parse_yaml, read_yaml_text
 
 if TYPE_CHECKING:
     from seqwise.training.loop import Step
@@ -143,7 +143,8 @@ class Run:
         if not path.is_file():
             raise _build_not_a_run_error(folder)
         try:
-            values = read_yaml(path)
+            text = read_yaml_text(path)
+            values = parse_yaml(text)
             saved_metadata = values.pop("run")
             version = int(saved_metadata["format"])
         except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):
@@ -164,8 +165,9 @@ class Run:
             raise _build_unregistered_error(str(values.get("model")), folder)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # about renamed settings
-            parse_settings(drop_placeholders(values), path)  # `Settings` has the limits: a horizon of at least 1
-            settings = parse_settings(values, path, ResolvedSettings)
+            # `Settings` has the limits: a horizon of at least 1
+            parse_settings(drop_placeholders(values), path, text=text)
+            settings = parse_settings(values, path, ResolvedSettings, text)
         return cls(folder, settings, metadata)
 
     @property
