@@ -239,6 +239,15 @@ def test_watching_waits_for_the_first_update(copy_run, monkeypatch, capsys):
     assert "has no metrics yet" in capsys.readouterr().err
 
 
+def test_watching_waits_for_the_processes_of_a_new_run(copy_run, monkeypatch, capsys):
+    model = copy_run()
+    text = model.run.metrics_file.read_text()
+    model.run.metrics_file.write_text("")
+    monkeypatch.setattr(live.time, "sleep", lambda seconds: model.run.metrics_file.write_text(text))
+    assert training(model, watch=True).data
+    assert "no process is training it" not in capsys.readouterr().err
+
+
 def test_watching_ends_at_once_if_no_process_trains_the_run(copy_run, monkeypatch, capsys):
     model = copy_run()
     rows = reopen(model.run)

@@ -25,6 +25,7 @@ from seqwise.training.run import CONFIG, Run
 POLL_SECONDS = 1.0
 SECONDS_PER_LINE = 10.0  # if standard error is not a terminal
 MAX_SILENCE = 300.0  # seconds without a new row after which training is taken to have stopped
+START_SECONDS = 20.0  # that the processes of a new run may take until they lock its folder
 MAX_SILENT_ROWS = 20  # or this many times the time between the last two rows, if that is longer
 MARGIN = 2  # lines of a terminal that are left free
 
@@ -65,11 +66,11 @@ def find_reason_to_stop(run: Run) -> str:
     rows = run.read_metrics()
     if rows and rows[-1].get("ended"):
         return f"{run.folder} has ended: {rows[-1]['ended']}."
-    if owner is None:
+    silence = time.time() - max(get_modification_time(path) for path in (run.metrics_file, run.folder / CONFIG))
+    if owner is None and (rows or silence > START_SECONDS):
         return f"{run.folder} has not ended, and no process is training it. Resume: {get_resume_command(run.folder)}"
     # A process on another host may have been killed.
     row_seconds = rows[-1]["seconds"] - rows[-2]["seconds"] if len(rows) > 1 else 0.0
-    silence = time.time() - max(get_modification_time(path) for path in (run.metrics_file, run.folder / CONFIG))
     if silence <= max(MAX_SILENCE, MAX_SILENT_ROWS * row_seconds):
         return ""
     return f"{run.folder} has not written an update for {silence / 60:,.0f} minutes: it is not being trained."
