@@ -403,7 +403,7 @@ class TrainingSettings(Section):
     validate_every: int | None = Field(None, ge=1)
     """Updates between validations."""
     save_every: int | None = Field(None, ge=1)
-    """Updates between checkpoints; otherwise at each validation, from 4 million weights on at most once a minute."""
+    """Updates between checkpoints; otherwise at validations (large models: once a minute), at least every 2 minutes."""
     precision: Literal["float32", "bfloat16"] | None = None
     """Type of matrix products; by default bfloat16 on GPUs that support it, else float32."""
     compile: bool = False

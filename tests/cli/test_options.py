@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
@@ -113,14 +114,27 @@ def test_a_boolean_setting_is_a_switch_or_has_a_value(name: str, words: list[str
         assert getattr(command.settings.training, name) is is_on
 
 
+@pytest.mark.parametrize("name", ["tied", "crf"])
 @pytest.mark.parametrize(
-    ("words", "value"), [(["a", "--training.crf=maybe_1"], "maybe_1"), (["--training.crf", "no", "a"], "no")]
+    ("words", "value"), [(["a", "--training.tied=maybe_1"], "maybe_1"), (["--training.tied", "no", "a"], "no")]
 )
-def test_a_wrong_value_of_a_boolean_setting_is_named(words: list[str], value: str):
-    assert get_error_message(*words) == (
-        f"--training.crf: expected True or False; received {value!r}.\n"
-        "Write --training.crf True or --training.crf False."
+def test_a_wrong_value_of_a_boolean_setting_is_named(name: str, words: list[str], value: str):
+    assert get_error_message(*(word.replace("tied", name) for word in words)) == (
+        f"--training.{name}: expected True or False; received {value!r}.\n"
+        f"Write --training.{name} True or --training.{name} False."
     )
+
+
+def test_a_file_after_a_switch_is_an_argument_whatever_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "0").touch()
+    command = parse_command("--training.tied", "0")
+    assert (command.data, command.settings.training.tied) == ("0", True)
+
+
+@pytest.mark.parametrize("option", ["--no-training.tied", "--no-training.crf"])
+def test_a_section_has_no_opposite(option: str):
+    assert "unknown option" in get_error_message("a", option)
 
 
 def test_the_last_of_several_values_of_a_boolean_setting_counts():

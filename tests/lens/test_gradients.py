@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from seqwise.errors import UsageError
 from seqwise.layers.attentive import AttentiveRecurrent
@@ -126,6 +127,25 @@ def test_a_bidirectional_layer_is_one_layer_with_two_directions():
     np.testing.assert_allclose(shown, reversed_alone["singular"][::-1], err_msg="in the order of the text")
 
 
+def test_layers_with_equal_labels_are_different_layers():
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = Recurrent(GRUCell(3, 4)), Recurrent(GRUCell(4, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(self.first(x)[0])[0]
+
+    torch.manual_seed(0)
+    model, x = Two(), make_inputs(5)
+    view = gradients(model, x)
+    assert view.summary[-1] == "Two has 2 recurrent layers; --layer 1 shows layer 1."
+    norms = {layer: gradients(model, x, layer=layer).data["Two"]["norms"] for layer in (1, 2)}
+    np.testing.assert_array_equal(view.data["Two"]["norms"], norms[2])
+    np.testing.assert_array_equal(norms[1], gradients(model.first, x).data["Recurrent"]["norms"])
+    assert not np.array_equal(norms[1], norms[2])
+
+
 def test_layers_of_two_directions_are_numbered_by_layer():
     def build(width: int) -> Bidirectional:
         return Bidirectional(Recurrent(GRUCell(width, 4)), Recurrent(GRUCell(width, 4)))
@@ -143,7 +163,7 @@ def test_layers_of_two_directions_are_numbered_by_layer():
     assert (only[0], only[1]["layer"]) == ("StackedRecurrent", "layer 1, backward")
     with pytest.raises(UsageError, match="no recurrent layer 3") as error:
         gradients(stack, x, layer=3)
-    assert error.value.fix == "Choose from: 1 (layer 1); 2 (layer 2)."
+    assert error.value.fix == "Choose from: 1 (layer 1); 2 (layer 2); or one direction, such as 'layer 2, backward'."
 
 
 def test_the_model_is_unchanged_and_has_no_gradients():

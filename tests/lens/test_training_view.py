@@ -257,6 +257,11 @@ def test_watching_ends_at_once_if_no_process_trains_the_run(copy_run, monkeypatc
     folder = model.run.folder
     reason = f"{folder} has not ended, and no process is training it. Resume: seqwise train --resume {folder}\n"
     assert capsys.readouterr().err == reason
+    comparison = folder.parent / "compare.yaml"
+    comparison.touch()
+    training(model, watch=True)
+    assert f"Resume: seqwise compare --resume {folder.parent}\n" in capsys.readouterr().err
+    comparison.unlink()
     # The lock file of a process that was killed
     killed = {"pid": os.getpid(), "host": platform.node(), "command": "seqwise train", "started": "yesterday"}
     (folder / LOCK_FILE).write_text(json.dumps(killed))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 from pydantic import BaseModel
@@ -29,12 +30,12 @@ def normalize_switches(spec: type, words: Sequence[str]) -> list[str]:
         word = remaining.pop(0)
         name, equals, value = word.partition("=")
         name = name.replace("_", "-")
-        option = name if name in switches else re.sub(r"(^--|\.)no-", r"\1", name)
+        option = name if name in switches else re.sub(r"^(--(?:[^.]+\.)*)no-(?=[^.]+$)", r"\1", name)
         if option not in switches:
             normalized.append(word)
             continue
         following = remaining[0].lower() if remaining else ""
-        if equals or following in BOOLEANS or (switches[option] and following in WRONG_BOOLEANS):
+        if equals or following in BOOLEANS or (following in WRONG_BOOLEANS and not Path(following).exists()):
             value = value if equals else remaining.pop(0)
         else:
             value = "True"

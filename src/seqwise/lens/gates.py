@@ -56,7 +56,7 @@ def gates(
 ) -> View:
     """Returns the gates of each unit at each token, the units that vary most first.
 
-    layer: number from 1 or name; label, such as "layer 1, backward", or dotted path of one direction
+    layer: number from 1 or name; label, such as "encoder, layer 1, backward", or dotted path of one direction
     unit: number from 0, as in the arrays of `data`: shows all gates of this unit
 
     `data`: per layer label a dictionary with `tokens`, `units` (sorted by variation), each gate as an array

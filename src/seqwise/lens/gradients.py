@@ -36,8 +36,8 @@ def gradients(
     """Returns the norm of ∂h_T/∂h_k over k, and the Jacobians of single steps along the text.
 
     models: a trained model, or several
-    layer: number from 1 or name; label, such as "layer 1, backward", or dotted path of one direction; of each model the
-        last layer that has a one-step Jacobian unless set
+    layer: number from 1 or name; label, such as "encoder, layer 1, backward", or path of one direction; of each model
+        the last layer that has a one-step Jacobian unless set
 
     `data`: per model, and per direction if there are two ("NAME, forward"), `layer`, `tokens` in the order in which
     they are read, `norms` (tokens,), `direct` (tokens,) of an LSTM, `singular` and `radius` (tokens,) of each step's
@@ -64,7 +64,7 @@ def gradients(
             rows.append((subject.name, chosen.label, half_life, largest, *medians))
             summary.append(describe(subject, chosen, largest, half_life))
             data[name] = values
-        summary += describe_layers(subject, directions[0][0].layer_name)
+        summary += describe_layers(subject, directions[0][0])
         progress(index + 1, len(subjects))
     tokens = subjects[0].name_positions(chosen.path, len(flow.norms)) if len(subjects) == 1 else ()
     figures = draw_figures(subjects[0], lines, steps, rows, tokens)
@@ -73,8 +73,8 @@ def gradients(
 
 def record_last(subject: Subject, layers: Sequence[RecurrentLayer]) -> list[tuple[RecurrentLayer, Trajectory]]:
     """Returns the directions of the last layer whose steps can be computed alone: those of some decoders cannot."""
-    for name in reversed(dict.fromkeys(layer.layer_name for layer in layers)):
-        directions = [layer for layer in layers if layer.layer_name == name]
+    for path in reversed(dict.fromkeys(layer.layer_path for layer in layers)):
+        directions = [layer for layer in layers if layer.layer_path == path]
         with suppress(UsageError):
             return [(layer, record_trajectory(subject, layer)) for layer in directions]
     return [(layers[-1], record_trajectory(subject, layers[-1]))]  # raises an error that says why
@@ -170,16 +170,16 @@ def compute_half_life(norms: np.ndarray) -> float:
     return math.inf if log_rate >= 0 else math.log(2) / -log_rate
 
 
-def describe_layers(subject: Subject, shown: str) -> list[str]:
+def describe_layers(subject: Subject, shown: RecurrentLayer) -> list[str]:
     """Returns a sentence with the number of layers and how to show the one below `shown`; none if there is one cell."""
     layers = list_layers(subject)
-    names = list(dict.fromkeys(layer.layer_name for layer in layers))
+    names = {layer.layer_path: layer.layer_name for layer in layers}
     is_bidirectional = len(layers) == 2 * len(names)
     if len(names) == 1:
         sentence = f"{subject.name} has one recurrent layer with two directions, forward and backward."
         return [sentence] if is_bidirectional else []
-    each, below = " with two directions each" if is_bidirectional else "", names.index(shown)
-    other = f"; --layer {below} shows {names[below - 1]}" if below else ""
+    each, below = " with two directions each" if is_bidirectional else "", list(names).index(shown.layer_path)
+    other = f"; --layer {below} shows {list(names.values())[below - 1]}" if below else ""
     return [f"{subject.name} has {len(names)} recurrent layers{each}{other}."]
 
 

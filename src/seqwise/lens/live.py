@@ -5,6 +5,7 @@ It reads the files of the runs once a second, and draws on standard error: in pl
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from seqwise.locks import find_owner
 from seqwise.page.terminal import draw_text
 from seqwise.printable import make_printable
 from seqwise.training.checkpoints import get_resume_command
-from seqwise.training.run import CONFIG, Run
+from seqwise.training.run import CONFIG, Run, find_comparison
 
 POLL_SECONDS = 1.0
 SECONDS_PER_LINE = 10.0  # if standard error is not a terminal
@@ -68,7 +69,10 @@ def find_reason_to_stop(run: Run) -> str:
         return f"{run.folder} has ended: {rows[-1]['ended']}."
     silence = time.time() - max(get_modification_time(path) for path in (run.metrics_file, run.folder / CONFIG))
     if owner is None and (rows or silence > START_SECONDS):
-        return f"{run.folder} has not ended, and no process is training it. Resume: {get_resume_command(run.folder)}"
+        comparison = find_comparison(run.folder)
+        trial_command = f"seqwise compare --resume {shlex.quote(str(comparison))}"
+        command = get_resume_command(run.folder) if comparison is None else trial_command
+        return f"{run.folder} has not ended, and no process is training it. Resume: {command}"
     # A process on another host may have been killed.
     row_seconds = rows[-1]["seconds"] - rows[-2]["seconds"] if len(rows) > 1 else 0.0
     if silence <= max(MAX_SILENCE, MAX_SILENT_ROWS * row_seconds):

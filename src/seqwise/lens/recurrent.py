@@ -43,6 +43,11 @@ class RecurrentLayer:
         """The label without the direction, such as "layer 1"."""
         return strip_direction(self.label)
 
+    @property
+    def layer_path(self) -> str:
+        """The path without the direction: equal for both directions of a layer, and for no other."""
+        return re.sub(r"\b(forward|backward)_layer\b", "", self.path)
+
     def get_values(self, recording: Recording, name: str) -> Tensor:
         """Returns recorded values (T, U) of the first sequence, in the order of the text."""
         values = recording[f"{self.path}.{name}"][0]
@@ -69,25 +74,30 @@ def choose_layers(subject: Subject, layer: int | str | None) -> list[RecurrentLa
             f"{subject.name} has no recurrent layer, so it has no gates and no state through time.",
             fix="Choose a run of rnn, gru, lstm or attentive-rnn, or --view attention.",
         )
-    return select_layers(layers, layer, "recurrent", [one.layer_name for one in layers])
+    return select_layers(layers, layer, "recurrent", [one.layer_path for one in layers])
 
 
 def select_layers(
-    layers: Sequence[Named], layer: int | str | None, kind: str, names: Sequence[str] | None = None
+    layers: Sequence[Named], layer: int | str | None, kind: str, layer_paths: Sequence[str] | None = None
 ) -> list[Named]:
     """Returns all layers, or those with a number (from 1), name, label or path; raises an error that lists them.
 
-    names: of each layer, which are numbered; directions of one layer have the same. The labels unless set
+    layer_paths: one per layer, equal for those that have one number because they are directions of one layer
     """
     if layer is None:
         return list(layers)
-    names = [one.label for one in layers] if names is None else names
-    numbered = list(dict.fromkeys(names))
-    wanted = numbered[int(layer) - 1] if str(layer).isdigit() and 0 < int(layer) <= len(numbered) else str(layer)
-    chosen = [one for one, name in zip(layers, names) if wanted in (name, one.label, one.path)]
+    groups: dict[str, list[Named]] = {}
+    for one, path in zip(layers, layer_paths or [one.path for one in layers]):
+        groups.setdefault(path, []).append(one)
+    numbered = dict(enumerate(groups.values(), start=1))
+    if str(layer).isdigit() and int(layer) in numbered:
+        return numbered[int(layer)]
+    chosen = [one for one in layers if str(layer) in (strip_direction(one.label), one.label, one.path)]
     if not chosen:
-        listed = "; ".join(f"{number} ({name})" for number, name in enumerate(numbered, start=1))
-        raise UsageError(f"there is no {kind} layer {layer!r}.", fix=f"Choose from: {listed}.")
+        listed = "; ".join(f"{number} ({strip_direction(group[0].label)})" for number, group in numbered.items())
+        directions = [one.label for group in groups.values() if len(group) > 1 for one in group]
+        one_direction = f"; or one direction, such as {directions[-1]!r}" if directions else ""
+        raise UsageError(f"there is no {kind} layer {layer!r}.", fix=f"Choose from: {listed}{one_direction}.")
     return chosen
 
 

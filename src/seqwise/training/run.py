@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 FORMAT = 1  # increased when older versions of Seqwise cannot read the folder
 CHOICES = "choices.json"  # dotted name of a setting that was chosen by rule → the reason, or ""
 INITIAL_EMBEDDINGS = "start.safetensors"
+TRIAL_DEPTH = 4  # folders between a comparison and one of its runs, at most
 MAX_NAMED_RUNS = 12  # in an error
 MODEL_FILE = "model_file"  # key in env.json: the file that defines a user-defined model
 CREATED_FILES = (
@@ -302,6 +303,12 @@ class Run:
     def write_text(self, name: str, text: str) -> None:
         """Replaces a small file of the run."""
         write_text(self.folder / name, text, fix=get_resume_fix(self.folder))
+
+
+def find_comparison(run_folder: Path) -> Path | None:
+    """Returns the folder of the comparison that a run belongs to; None if it belongs to none."""
+    parents = run_folder.absolute().parents[:TRIAL_DEPTH]
+    return next((folder for folder in parents if (folder / COMPARISON_FILE).is_file()), None)
 
 
 def _build_not_a_run_error(folder: Path) -> RunError:

@@ -23,7 +23,7 @@ from seqwise.tasks.inspection import choose_evenly
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Task
 from seqwise.training.clock import read_clock
 from seqwise.training.loop import Trainer
-from seqwise.training.run import COMPARISON_FILE, Run
+from seqwise.training.run import Run, find_comparison
 from seqwise.training.step import Step
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ MAX_CHARACTERS = 600  # of each text
 MAX_SEARCHED = 4_000  # tokens in which a line is searched that is long enough for a prompt
 MAX_WORDS = 40  # of a tagged sentence
 MAX_VALUES = 8  # of a series
-TRIAL_DEPTH = 4  # folders between a comparison and one of its runs, at most
 # Tokens of the prompt, and tokens that are generated.
 PROMPT_TOKENS, NEW_TOKENS = {"characters": 32}, {"characters": 64}
 DEFAULT_PROMPT_TOKENS, DEFAULT_NEW_TOKENS = 8, 28
@@ -97,8 +96,7 @@ class SampleLog:
 
 def open_samples(run: Run, task: Task, trainer: Trainer) -> SampleLog | None:
     """Returns the log of a run; None for a task without samples, and for the runs of a comparison, which are timed."""
-    folders = run.folder.absolute().parents[:TRIAL_DEPTH]
-    is_trial = any((folder / COMPARISON_FILE).is_file() for folder in folders)
+    is_trial = find_comparison(run.folder) is not None
     return None if is_trial or run.settings.task not in SAMPLERS else SampleLog(run, task, trainer)
 
 

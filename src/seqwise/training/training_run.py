@@ -357,8 +357,9 @@ class TrainingRun:
             return True
         if interval := self.run.settings.training.save_every:
             return step.number % interval == 0
-        is_large = sum(parameter.nbytes for parameter in self.trainer.parameters) >= LARGE_MODEL_BYTES
-        return step.validation is not None and (not is_large or unsaved_seconds > MIN_UNSAVED_SECONDS)
+        if step.validation is None or unsaved_seconds > MIN_UNSAVED_SECONDS:
+            return step.validation is not None
+        return sum(parameter.nbytes for parameter in self.trainer.parameters) < LARGE_MODEL_BYTES
 
     def _log_step(self, step: Step) -> Step:
         """Writes a line of metrics.jsonl if one is due; returns the step, with a note if training goes wrong."""
