@@ -127,9 +127,9 @@ def test_a_wrong_value_of_a_boolean_setting_is_named(name: str, words: list[str]
 
 def test_a_file_after_a_switch_is_an_argument_whatever_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "0").touch()
-    command = parse_command("--training.tied", "0")
-    assert (command.data, command.settings.training.tied) == ("0", True)
+    (tmp_path / "No").touch()
+    command = parse_command("--training.tied", "No")
+    assert (command.data, command.settings.training.tied) == ("No", True)
 
 
 @pytest.mark.parametrize("option", ["--no-training.tied", "--no-training.crf"])

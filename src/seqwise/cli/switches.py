@@ -35,7 +35,7 @@ def normalize_switches(spec: type, words: Sequence[str]) -> list[str]:
             normalized.append(word)
             continue
         following = remaining[0].lower() if remaining else ""
-        if equals or following in BOOLEANS or (following in WRONG_BOOLEANS and not Path(following).exists()):
+        if equals or following in BOOLEANS or (following in WRONG_BOOLEANS and not Path(remaining[0]).exists()):
             value = value if equals else remaining.pop(0)
         else:
             value = "True"
