@@ -38,7 +38,7 @@ RECIPES = list_recipe_names()
 SMALL: dict[str, Any] = {
     "budget": "200-tokens",
     "device": "cpu",
-    "network": {"width": 8, "depth": 2},
+    "network": {"width": 8},
     "training": {"batch_size": 2, "validate_every": 100, "precision": "float32"},
 }
 # Sizes that a recipe may set, and the small values that replace them.

@@ -49,6 +49,18 @@ def test_all_vectors_are_dropped_with_one_mask_per_window_or_one_per_step(variat
     assert model.eval().input_dropout(x) is x
 
 
+def test_a_deep_transformer_has_finite_gradients_if_the_first_word_of_a_window_is_dropped() -> None:
+    network = {"width": 8, "embedding": 8, "depth": 10, "embedding_dropout": 0.9}
+    model = build_model("transformer", network=network, transformer={"heads": 2})
+    batch = draw_batch()
+    vectors = model.embedding(batch.ids)
+    is_dropped = (vectors == 0).all(dim=-1)
+    assert is_dropped[:, 1:].any() and not is_dropped[:, 0].any()
+    model(batch)[0].total.backward()
+    gradients = [p.grad.norm() for p in model.parameters() if p.grad is not None]
+    assert torch.stack(gradients).norm() < 100
+
+
 def test_settings_of_older_runs_keep_their_dropout() -> None:
     saved = ResolvedSettings(task="language", network={"dropout": 0.4}).model_dump()
     for name in ("input_dropout", "output_dropout", "embedding_dropout"):

@@ -22,7 +22,7 @@ class Embedding(nn.Module):
     times √D it gives inputs of variance 1 (Vaswani et al. 2017, §3.4).
 
     `dropout` drops whole word types: all occurrences of a word in the batch together (Gal & Ghahramani 2016, §4.2;
-    Merity et al. 2018, §4.3).
+    Merity et al. 2018, §4.3). With `keep_first`, the first position of each sequence keeps its vector.
 
     Frozen rows get no gradient. An optimizer must not decay the weights of this matrix if `frozen` is not None.
     """
@@ -31,7 +31,7 @@ class Embedding(nn.Module):
 
     def __init__(self, vocabulary: int, width: int, dropout: float = 0.0):
         super().__init__()
-        self.vocabulary, self.width, self.dropout = vocabulary, width, dropout
+        self.vocabulary, self.width, self.dropout, self.keep_first = vocabulary, width, dropout, False
         self.weight = nn.Parameter(torch.empty(vocabulary, width))
         nn.init.normal_(self.weight, std=width**-0.5)
         self.register_buffer("frozen", None, persistent=False)
@@ -53,8 +53,10 @@ class Embedding(nn.Module):
         vectors = F.embedding(ids, self.weight)
         if self.training and self.dropout > 0.0:
             # One factor per word type, applied after the lookup: a batch holds far fewer entries than the matrix.
-            factor = drop_rows(self.weight.new_ones(self.vocabulary, 1), self.dropout, self.training)
-            vectors = vectors * factor[ids]
+            factor = drop_rows(self.weight.new_ones(self.vocabulary, 1), self.dropout, self.training)[ids]
+            if self.keep_first:
+                factor[:, 0] = 1.0
+            vectors = vectors * factor
         record_value(self, "vectors", vectors)
         return vectors
 

@@ -46,6 +46,9 @@ class LanguageModel(nn.Module):
         self.backbone = build_backbone(settings, network.embedding)
         # Whether training passes the state of one window to the next, as with recurrent backbones.
         self.stateful: bool = self.backbone.stateful  # type: ignore[assignment]
+        # A Transformer's first position attends to itself alone. If its vector were 0, it would stay 0 in all layers,
+        # and the gradient of each norm would be 1/√ε = 316 times as large: infinite after eight layers.
+        self.embedding.keep_first = not self.stateful
         self.head = NextToken(self._build_output(settings, vocabulary_size, counts))
         self._initialize_weights(counts)
         variational = self.stateful and settings.recurrent.variational_dropout
