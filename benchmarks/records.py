@@ -7,7 +7,8 @@
 
 It continues where it was stopped: finished seeds and evaluations are not repeated. Ctrl-C, SIGTERM and `--minutes` stop
 the trainings, which save and are resumed by the same command. `--jobs 4` runs four at a time on one GPU, each as a
-process with its own log. The data is in $SEQWISE_DATA.
+process with its own log; they take turns, or with `--mps` have an equal part of the GPU each. The data is in
+$SEQWISE_DATA.
 
 While settings are searched, the test split stays unread: `--validation-only`, which `--set` implies. Results of
 complete runs are in OUT/results as JSON. `--publish` copies them to `src/seqwise/recipes/results`, from which
@@ -23,12 +24,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import yaml
+from gpu_sharing import share_gpu
 from record_jobs import Command, Job, build_command_line, get_output_file, save_result
 
 from seqwise.environment import count_cpus
@@ -53,14 +56,12 @@ class JobProcess:
     files: list[IO[bytes]]
 
     @classmethod
-    def start(cls, job: Job, command: Command, num_jobs: int) -> JobProcess:
+    def start(cls, job: Job, command: Command, variables: Mapping[str, str]) -> JobProcess:
         paths = [(job.log, "ab")] if command.output is None else [(job.log, "ab"), (f"{command.output}.part", "wb")]
         files = [open(path, mode) for path, mode in paths]  # noqa: SIM115 - closed by `finish`
-        threads = str(max(1, count_cpus() // num_jobs))
-        environment = {"OMP_NUM_THREADS": threads, **os.environ}
         process = subprocess.Popen(
             build_command_line(command), stdin=subprocess.DEVNULL, stdout=files[-1], stderr=files[0],
-            env=environment, start_new_session=True, preexec_fn=end_with_parent,
+            env={**os.environ, **variables}, start_new_session=True, preexec_fn=end_with_parent,
         )  # fmt: skip
         return cls(job, command, process, files)
 
@@ -83,8 +84,14 @@ def end_with_parent() -> None:
 class Scheduler:
     """Runs jobs, several at a time, until all are done, the time is over or a signal arrives."""
 
-    def __init__(self, jobs: Sequence[Job], num_jobs: int, minutes: float | None, log: Callable[[str], None]):
+    def __init__(
+        self, jobs: Sequence[Job], num_jobs: int, minutes: float | None, log: Callable[[str], None],
+        variables: Mapping[str, str] | None = None,
+    ):  # fmt: skip
+        """`variables` are added to the environment of the processes."""
         self.waiting, self.num_jobs, self.log = list(jobs), num_jobs, log
+        threads = os.environ.get("OMP_NUM_THREADS", str(max(1, count_cpus() // num_jobs)))
+        self.variables = {"OMP_NUM_THREADS": threads, **(variables or {})}
         self.running: list[JobProcess] = []
         self.done: list[Job] = []
         self.failed: list[Job] = []
@@ -123,7 +130,7 @@ class Scheduler:
                 on_done(job)
                 continue
             self.log(f"{job.title}: {command.title}")
-            self.running.append(JobProcess.start(job, command, self.num_jobs))
+            self.running.append(JobProcess.start(job, command, self.variables))
 
     def _collect(self) -> None:
         """Removes the processes that have ended; their jobs wait for the next command, unless they failed."""
@@ -182,6 +189,10 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     seeds = [str(seed) for seed in range(NUM_SEEDS)]
     parser.add_argument("--seeds", type=split_names, default=seeds, help=f"default: {','.join(seeds)}")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time; default: 1")
+    parser.add_argument(
+        "--mps", action="store_true",
+        help="give each of these runs an equal part of the GPU (NVIDIA's Multi-Process Service) instead of turns",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("runs/records"), help="default: runs/records")
     parser.add_argument("--minutes", type=float, help="stop after this time; the same command continues")
     parser.add_argument("--validation-only", action="store_true", help="never evaluate the test split")
@@ -204,7 +215,6 @@ def run(options: argparse.Namespace) -> int:
         job.prepare()
     reads_test = jobs[0].reads_test
     recipes = {job.name: job.recipe for job in jobs}
-    scheduler = Scheduler(jobs, options.jobs, options.minutes, log)
 
     def report(job: Job) -> None:
         values = {split: job.read_values(split) for split in job.splits}
@@ -213,7 +223,9 @@ def run(options: argparse.Namespace) -> int:
         if reads_test:
             save_result(job, options.jobs)
 
-    scheduler.run(report)
+    with share_gpu(options.jobs) if options.mps else nullcontext() as variables:
+        scheduler = Scheduler(jobs, options.jobs, options.minutes, log, variables)
+        scheduler.run(report)
     if scheduler.is_stopped:
         return INTERRUPTED
     missed = [line for item in recipes.items() for line in check(*item, options.out)] if reads_test else []

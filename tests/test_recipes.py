@@ -137,6 +137,7 @@ def test_the_data_of_every_recipe_without_preparation_exists():
         ("… with dynamic evaluation", ["wikitext2-awd-1cycle/dynamic"], ".1f"),
         ("Penn Treebank, words, LSTM", ["ptb-lstm"], ".1f"),
         ("… with a softmax temperature", ["ptb-lstm/temperature"], ".1f"),
+        ("… characters, LSTM, bits", ["ptb-characters"], ".3f"),
         ("Shakespeare, characters", ["shakespeare-lstm", "shakespeare-transformer"], ".3f"),
         ("Multi30k en→de, sacreBLEU, cased", ["multi30k-en-de"], ".1f"),
         ("… lower-cased", ["multi30k-en-de-lowercase"], ".1f"),

@@ -208,6 +208,38 @@ def test_all_jobs_run_and_finished_ones_are_not_repeated(records, recipe_file, t
     assert read_results(tmp_path / "out" / "results" / "own.json") == results
 
 
+def test_runs_with_mps_have_an_equal_part_of_the_gpu(records, recipe_file, tmp_path, monkeypatch):
+    log = tmp_path / "control.log"
+    control = tmp_path / "bin" / "nvidia-cuda-mps-control"
+    control.parent.mkdir()
+    control.write_text(f'#!/bin/sh\n{{ echo "$1"; [ -n "$1" ] || cat; echo "$CUDA_MPS_PIPE_DIRECTORY"; }} >> {log}\n')
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{control.parent}{os.pathsep}{os.environ['PATH']}")
+    train = TRAIN + "import os; (folder / 'environment').write_text(json.dumps({**os.environ}))"
+    use_programs(records, monkeypatch, train, EVALUATE)
+    words = ["--recipes", str(recipe_file), "--seeds", "0,1,2", "--jobs", "3", "--mps", "--out", str(tmp_path / "out")]
+    assert records.main(words) == 0
+    start, folder, nothing, quit_command, same_folder = log.read_text().splitlines()
+    assert (start, nothing, quit_command, same_folder) == ("-d", "", "quit -t 5", folder)
+    for seed in range(3):
+        variables = json.loads((tmp_path / "out" / "own" / f"seed-{seed}" / "environment").read_text())
+        assert variables["CUDA_MPS_PIPE_DIRECTORY"] == folder
+        assert variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "33"
+
+
+def test_mps_that_is_missing_or_does_not_start_is_an_error(records, recipe_file, tmp_path, monkeypatch, capsys):
+    words = ["--recipes", str(recipe_file), "--mps", "--out", str(tmp_path / "out")]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys.modules["gpu_sharing"], "FOLDERS", (str(tmp_path),))
+    assert records.main(words) == 2
+    assert "--mps needs nvidia-cuda-mps-control, which is neither on the path nor in" in capsys.readouterr().err
+    control = tmp_path / "nvidia-cuda-mps-control"
+    control.write_text("#!/bin/sh\necho no device >&2\nexit 1\n")
+    control.chmod(0o755)
+    assert records.main(words) == 2
+    assert "the Multi-Process Service did not start: no device" in capsys.readouterr().err
+
+
 def test_a_missed_requirement_and_a_failed_run_give_status_1(records, recipe_file, tmp_path, monkeypatch, capsys):
     words = ["--recipes", str(recipe_file), "--seeds", "0", "--out", str(tmp_path / "out")]
     use_programs(records, monkeypatch, "import sys; sys.exit('out of luck')")
