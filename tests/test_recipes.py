@@ -32,6 +32,7 @@ from seqwise.recipe_results import (
     judge,
     read_results,
 )
+from seqwise.training.check import read_and_check
 
 ROOT = Path(__file__).parents[1]
 RECIPES = list_recipe_names()
@@ -127,6 +128,15 @@ def test_the_data_of_every_recipe_without_preparation_exists():
     assert [recipe.data for recipe in recipes if not recipe.prepare and not (folder / recipe.data).exists()] == []
     with gzip.open(folder / "ptb" / "ptb.train.txt.gz", "rt") as file:
         assert file.read(4) == " aer"  # lines begin and end with a space, which ptb-characters removes
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("SEQWISE_DATA" not in os.environ, reason="set SEQWISE_DATA to the folder of benchmark data")
+@pytest.mark.parametrize("name", [name for name in RECIPES if not read_recipe(name).prepare])
+def test_a_recipe_has_the_fingerprint_of_its_data(name: str):
+    recipe = read_recipe(name)
+    report = read_and_check(str(Path(os.environ["SEQWISE_DATA"]) / recipe.data), recipe.settings)
+    assert report.fingerprint == recipe.fingerprint
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,8 @@ class Recipe(RecipePart):
     """Folder or file under $SEQWISE_DATA, or one that `prepare` creates."""
     prepare: str = ""
     """Shell commands that create `data` in the current folder from $SEQWISE_DATA; empty if there is nothing to do."""
+    fingerprint: str = ""
+    """Digest of the data and its splits, as in the model card of a run; training on other data logs a warning."""
     settings: Settings
     """Settings of `seqwise train`, nested as in `--config`."""
     metric: str

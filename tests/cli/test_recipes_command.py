@@ -214,6 +214,23 @@ def test_an_error_in_the_data_of_the_recipe_or_in_another_file_does_not_name_the
     assert "expects" not in result.err
 
 
+def test_data_that_is_not_that_of_the_recipe_is_trained_on_with_a_warning(seqwise_command, recipe_file, book, tmp_path):
+    words = ["train", "--recipe", recipe_file, book, "--device", "cpu", "--out"]
+    result = seqwise_command(*words, tmp_path / "no-fingerprint")
+    assert "not the data of the recipe" not in result.err
+    fingerprint = yaml.safe_load((tmp_path / "no-fingerprint" / "config.yaml").read_text())["run"]["fingerprint"]
+    recipe_file.write_text(f"{RECIPE}fingerprint: {fingerprint}\n")
+    result = seqwise_command(*words, tmp_path / "same")
+    assert "not the data of the recipe" not in result.err
+    book.write_text(book.read_text() + "One more line.\n")
+    result = seqwise_command(*words, tmp_path / "other")
+    assert result.status == 0
+    assert (
+        f"warning: this is not the data of the recipe {recipe_file}, or it has other splits: published numbers do not "
+        "apply. The recipe is for $SEQWISE_DATA/book.txt, see docs/records.md#the-data\n"
+    ) in result.err
+
+
 def test_the_commands_after_training_evaluate_as_the_recipe_does(seqwise_command, recipe_file, book, tmp_path):
     recipe_file.write_text(RECIPE.replace("    required", "    options: {cache: true, cache_window: 50}\n    required"))
     run = tmp_path / "run"

@@ -95,6 +95,14 @@ def _list_prepare_commands(recipe: Recipe) -> list[str]:
     return recipe.prepare.strip().splitlines()
 
 
+def warn_about_other_data(name: str, fingerprint: str) -> None:
+    """Logs a warning if data with this fingerprint is not that of the recipe."""
+    recipe = read_recipe(name)
+    if recipe.fingerprint not in ("", fingerprint):
+        problem = f"this is not the data of the recipe {name}, or it has other splits: published numbers do not apply."
+        console.warn(f"{problem} The recipe is for {get_data_name(recipe)}, see {DATA_SECTION}")
+
+
 @contextmanager
 def explain_recipe_settings(name: str | None, settings: Iterable[str]) -> Iterator[None]:
     """Adds to an error which settings in its text are those of a recipe; `settings` has the names that only it sets."""

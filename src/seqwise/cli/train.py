@@ -24,6 +24,7 @@ from seqwise.cli.recipes import (
     describe_missing_data,
     explain_recipe_data,
     explain_recipe_settings,
+    warn_about_other_data,
 )
 from seqwise.config import Settings, merge_settings, parse_settings
 from seqwise.errors import FileKindError, UsageError
@@ -245,6 +246,8 @@ def _create_run(args: Train, argv: Sequence[str], world: World, lock: ExitStack)
             str(args.data), settings, folder,
             command=command, log=console.log, progress=bar, processes=world.size,
         )  # fmt: skip
+    if args.recipe is not None:
+        warn_about_other_data(args.recipe, run.metadata.fingerprint)
     world.broadcast_text(str(run.folder))
     return run, task
 
