@@ -178,6 +178,8 @@ data: book.txt
 settings:
   task: language
   network: {width: 8}
+  model: lstm
+  budget: 1-epochs
 metric: perplexity
 unit: perplexity
 lower_is_better: true
@@ -199,14 +201,19 @@ def write_recipe(folder: Path, text: str = VALID) -> Path:
 
 def test_a_file_is_a_recipe_too(tmp_path: Path):
     recipe = read_recipe(str(write_recipe(tmp_path)))
-    assert recipe.get_setting_values() == {"task": "language", "network": {"width": 8}}
+    assert recipe.get_setting_values() == {
+        "task": "language",
+        "model": "lstm",
+        "budget": "1-epochs",
+        "network": {"width": 8},
+    }
     assert recipe.evaluations["static"].required == 61
 
 
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
-        ("metric: perp", "metrik: perp", 6, "metrik: no such key. Perhaps you meant 'metric'."),
+        ("metric: perp", "metrik: perp", 8, "metrik: no such key. Perhaps you meant 'metric'."),
         ("{width: 8}", "{widht: 8}", 5, "settings.network.widht: no such setting. Perhaps you meant 'width'."),
         (
             "{width: 8}",
@@ -214,11 +221,14 @@ def test_a_file_is_a_recipe_too(tmp_path: Path):
             5,
             "settings.network.width: input should be greater than or equal to 1; received 0.",
         ),
-        ("    required: 61", "    required: much", 13, "evaluations.static.required: input should be a valid number"),
-        ("value: 60, ", "", 12, "evaluations.static.published.value: field required."),
-        ("    goal: 59", "    options: {split: test}\n    goal: 59", 14, "split: chosen by the command that evaluates"),
-        ("metric: perp", "metric: [perp", 7, "not valid YAML"),
-        ("    tolerance: 0.5", "    tolerance: 0", 15, "evaluations.static.tolerance: input should be greater than 0."),
+        ("    required: 61", "    required: much", 15, "evaluations.static.required: input should be a valid number"),
+        ("value: 60, ", "", 14, "evaluations.static.published.value: field required."),
+        ("    goal: 59", "    options: {split: test}\n    goal: 59", 16, "split: chosen by the command that evaluates"),
+        ("metric: perp", "metric: [perp", 9, "not valid YAML"),
+        ("lower_is_better: true", "lower_is_better: maybe", 10, "lower_is_better: expected true or false."),
+        ("  model: lstm\n", "", 3, "settings: expected task, model and budget; missing: model."),
+        ("1-epochs", "8 parsecs", 7, "settings.budget: the budget '8 parsecs' is not understood. Write a time"),
+        ("    tolerance: 0.5", "    tolerance: 0", 17, "evaluations.static.tolerance: input should be greater than 0."),
     ],
 )
 def test_a_mistake_is_reported_with_file_and_line(tmp_path: Path, old: str, new: str, line: int, message: str):
@@ -244,10 +254,10 @@ def test_every_mistake_has_its_line_and_missing_keys_are_last(tmp_path: Path):
     assert [line.split(" ")[:2] for line in str(error.value).splitlines()[:-1]] == [
         [f"{path}:5:", "settings.network.widht:"],
         [f"{path}:5:", "settings.network.depht:"],
-        [f"{path}:6:", "metrik:"],
-        [f"{path}:14:", "evaluations.static.gaol:"],
+        [f"{path}:8:", "metrik:"],
+        [f"{path}:16:", "evaluations.static.gaol:"],
         [f"{path}:1:", "metric:"],
-        [f"{path}:11:", "evaluations.static.goal:"],
+        [f"{path}:13:", "evaluations.static.goal:"],
     ]
 
 
@@ -256,13 +266,16 @@ def test_an_unknown_name_suggests_another():
         UsageError, match=r"there is no recipe 'sst-2'\.\nPerhaps you meant 'sst2'\. See seqwise recipes"
     ):
         read_recipe("sst-2")
+    with pytest.raises(UsageError, match="Perhaps you meant 'sst2'"):
+        read_recipe("SST2")
     with pytest.raises(UsageError, match=r"nothing\.yaml: the recipe does not exist"):
         read_recipe("nothing.yaml")
 
 
 def test_a_list_is_not_a_recipe(tmp_path: Path):
-    with pytest.raises(UsageError, match="expected a mapping, found list"):
-        read_recipe(str(write_recipe(tmp_path, "- a\n")))
+    for text, found in (("- a\n", "found list"), ("", "the file is empty")):
+        with pytest.raises(UsageError, match=f"expected a mapping of keys to values; {found}"):
+            read_recipe(str(write_recipe(tmp_path, text)))
 
 
 def test_the_digest_changes_with_the_settings_and_not_with_the_goal(tmp_path: Path):

@@ -122,8 +122,9 @@ def check_type(name: str, value: object, kinds: type | tuple[type, ...], expecte
 def suggest(word: str, options: Iterable[str]) -> str:
     """Returns a sentence that suggests the most similar option, or lists all."""
     options = list(options)
-    close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
-    return f"Perhaps you meant {close[0]!r}." if close else "Choose from: " + ", ".join(options) + "."
+    folded = {option.casefold(): option for option in options}
+    close = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.5)
+    return f"Perhaps you meant {folded[close[0]]!r}." if close else "Choose from: " + ", ".join(options) + "."
 
 
 def suggest_path(path: Path, others: Iterable[Path]) -> str:

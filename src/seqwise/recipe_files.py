@@ -15,6 +15,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from seqwise.budget import Budget
 from seqwise.config import Settings, list_errors
 from seqwise.digests import compute_digest
 from seqwise.errors import FileKindError, UsageError, suggest
@@ -22,6 +23,8 @@ from seqwise.yaml_files import Location, build_file_error, parse_yaml, read_yaml
 
 FOLDER = Path(__file__).parent / "recipes"
 SUFFIX = ".yaml"
+KEYS_FIX = "docs/records.md describes the keys of a recipe."
+REQUIRED_SETTINGS = ("task", "model", "budget")
 DATA_VARIABLE = "SEQWISE_DATA"  # environment variable: the folder of benchmark data
 
 
@@ -149,9 +152,11 @@ def read_recipe(name: str) -> Recipe:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1
-        raise UsageError(f"not valid YAML: {getattr(error, 'problem', None) or error}.", file=path, line=line) from None
+        problem = f"not valid YAML: {getattr(error, 'problem', None) or error}."
+        raise UsageError(problem, file=path, line=line, fix=KEYS_FIX) from None
     if not isinstance(values, dict):
-        raise UsageError(f"expected a mapping, found {type(values).__name__}.", file=path)
+        found = "the file is empty" if values is None else f"found {type(values).__name__}"
+        raise UsageError(f"expected a mapping of keys to values; {found}.", file=path, fix=KEYS_FIX)
     if values.keys() & Settings.model_fields and not values.keys() & (Recipe.model_fields.keys() - {"data"}):
         problem = "this is a settings file, not a recipe: it has no key 'settings'."
         raise FileKindError(problem, file=path, fix="Pass it to seqwise train as --config.")
@@ -168,6 +173,8 @@ def _parse_recipe(values: dict[str, Any], path: Path, text: str) -> Recipe:
             errors = list_errors(error, Settings, lambda name: f"settings.{name}", is_yaml=True)
             problems += [(("settings", *location), sentence) for location, sentence in errors]
             values = values | {"settings": Settings()}
+        else:
+            problems += _check_settings(values["settings"])
     try:
         recipe = Recipe.model_validate(values)
     except ValidationError as error:
@@ -175,8 +182,21 @@ def _parse_recipe(values: dict[str, Any], path: Path, text: str) -> Recipe:
             (each["loc"], _describe_problem(each["loc"], each["type"], each["msg"])) for each in error.errors()
         ]
     if problems:
-        raise build_file_error(problems, text, path, fix="docs/records.md describes the keys of a recipe.")
+        raise build_file_error(problems, text, path, fix=KEYS_FIX)
     return recipe
+
+
+def _check_settings(settings: Settings) -> list[tuple[Location, str]]:
+    """Returns what is wrong with valid settings of a recipe: the place and a sentence."""
+    problems: list[tuple[Location, str]] = []
+    if missing := [name for name in REQUIRED_SETTINGS if name not in settings.model_fields_set]:
+        problems.append((("settings",), f"settings: expected task, model and budget; missing: {', '.join(missing)}."))
+    if settings.budget is not None:
+        try:
+            Budget.parse(settings.budget)
+        except UsageError as error:
+            problems.append((("settings", "budget"), f"settings.budget: {error.problem} {error.fix}".strip()))
+    return problems
 
 
 def _describe_problem(location: tuple[int | str, ...], kind: str, message: str) -> str:
@@ -186,4 +206,6 @@ def _describe_problem(location: tuple[int | str, ...], kind: str, message: str) 
         problem = (
             f"no such key. {suggest(str(location[-1]), Recipe.model_fields) if len(location) == 1 else ''}".strip()
         )
+    elif kind.startswith("bool"):
+        problem = "expected true or false."
     return f"{'.'.join(map(str, location))}: {problem}"

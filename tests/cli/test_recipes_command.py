@@ -70,7 +70,7 @@ def test_a_recipe_is_shown_with_its_unit_its_device_and_its_time(seqwise_command
     recipe_file.write_text(RECIPE.replace("unit: perplexity", "unit: nats\nscale: 0.6931471805599453"))
     out = " ".join(seqwise_command("recipes", recipe_file).out.split())
     assert "published, static: 60 (nats: 0.6931 × perplexity of seqwise evaluate), nowhere" in out
-    assert "time: not measured yet. The settings are made for a GPU." in out
+    assert "time: not measured yet. selection:" in out
     seeds = {
         seed: SeedResult(
             validation={"static": 60}, test={"static": 60}, minutes=minutes, device="H1", jobs=2, date="", version=""
@@ -81,6 +81,28 @@ def test_a_recipe_is_shown_with_its_unit_its_device_and_its_time(seqwise_command
         add_results(get_results_file(str(recipe_file)), RecipeResults(recipe="own", digest=digest, seeds=seeds))
         out = " ".join(seqwise_command("recipes", recipe_file).out.split())
         assert f"time: 2.5 minutes of training on H1, 2 runs at a time (2 seeds{remark})." in out
+
+
+def test_options_of_an_evaluation_that_cannot_be_used_are_errors(seqwise_command, recipe_file, book, tmp_path):
+    for options, message in (
+        ("{softmax_temp: auto}", "unknown option '--softmax-temp'. Perhaps you meant '--softmax-temperature'."),
+        ("{beam: 5}", "--beam applies to translate, caption; the task of this run is language."),
+        ("{cache_window: 5}", "--cache-window has an effect with --cache only."),
+    ):
+        recipe_file.write_text(RECIPE.replace("    required", f"    options: {options}\n    required"))
+        for words in (["recipes", recipe_file], ["train", "--recipe", recipe_file, book, "--out", tmp_path / "run"]):
+            result = seqwise_command(*words)
+            assert result.status == 2
+            assert result.err.startswith(f"error: {recipe_file}:18: evaluations.static.options: {message}\n")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_last_of_several_recipes_counts_as_with_other_options(seqwise_command, recipe_file, book, tmp_path):
+    other = tmp_path / "other.yaml"
+    other.write_text(RECIPE.replace("width: 12", "width: 6"))
+    words = ["train", "--recipe", recipe_file, f"--recipe={other}", book, "--device", "cpu", "--out", tmp_path / "run"]
+    assert seqwise_command(*words).status == 0
+    assert read_run(tmp_path / "run")["network"]["width"] == 6
 
 
 def test_an_unknown_recipe_is_an_error(seqwise_command):
@@ -172,10 +194,10 @@ def test_missing_data_is_named_with_the_commands_of_the_recipe(seqwise_command):
     assert result.status == 2
     assert result.err.startswith(
         "error: DATA is missing: the recipe wikitext2-transformer expects $SEQWISE_DATA/wikitext2.\n"
-        "seqwise train --recipe wikitext2-transformer $SEQWISE_DATA/wikitext2 --out runs/wikitext2-transformer\n"
+        "Run:\nseqwise train --recipe wikitext2-transformer $SEQWISE_DATA/wikitext2 --out runs/wikitext2-transformer\n"
     )
     result = seqwise_command("train", "--recipe", "ptb-characters")
-    assert "expects ptb-characters, which commands of the recipe create.\nmkdir -p ptb-characters\n" in result.err
+    assert "expects ptb-characters, which commands of the recipe create.\nRun:\nmkdir -p ptb-characters\n" in result.err
     assert "\nseqwise train --recipe ptb-characters ptb-characters --out runs/ptb-characters\n" in result.err
     result = seqwise_command("train", "--recipe", "ptb-characters", "folder/ptb-characters")
     assert result.status == 2
@@ -235,7 +257,9 @@ def test_the_commands_after_training_evaluate_as_the_recipe_does(seqwise_command
     recipe_file.write_text(RECIPE.replace("    required", "    options: {cache: true, cache_window: 50}\n    required"))
     run = tmp_path / "run"
     result = seqwise_command("train", "--recipe", recipe_file, book, "--device", "cpu", "--out", run)
-    assert f"\n  seqwise evaluate {run} {book} --split test --cache --cache-window 50\n" in result.err
+    assert (
+        f"\n  seqwise evaluate {run} {book} --split test --cache --cache-window 50\n    perplexity: published 60\n"
+    ) in result.err
     recipe_file.unlink()
     result = seqwise_command("train", "--resume", run)
     assert f"\n  seqwise evaluate {run} {book}\n" in result.err

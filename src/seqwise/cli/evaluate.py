@@ -90,7 +90,7 @@ class Evaluate(DecodingOptions):
 
 
 def main(argv: Sequence[str]) -> int:
-    args = parse(Evaluate, argv, prog="seqwise evaluate", example=EXAMPLES)
+    args = _parse(argv)
     from seqwise.cli.progress import ProgressBar
     from seqwise.tasks.task import InferenceOptions
 
@@ -99,8 +99,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"{missing}; received {args.run}.", fix=f"For example: {EXAMPLE}")
     trained = load_model("evaluate", args.run, [args.data], args.device)
     reject_run_as_data(args.data)
-    _reject_unused(args, list_typed(argv))
-    reject_options_of_other_tasks(list_typed(argv), str(trained.settings.task), OPTION_TASKS)
+    _reject_unused(args, list_typed(argv), str(trained.settings.task))
     if args.columns is not None:
         trained.settings = trained.settings.model_copy(update={"columns": args.columns})
     options = InferenceOptions(
@@ -126,8 +125,18 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _reject_unused(args: Evaluate, typed: Sequence[str]) -> None:
-    """Raises an error for an option of a method that is not asked for, or that the method does not use."""
+def check_options(words: Sequence[str], task: str) -> None:
+    """Raises an error for options that do not exist, or that do not apply to this task or to each other."""
+    _reject_unused(_parse(["RUN", "DATA", *words]), list_typed(words), task)
+
+
+def _parse(argv: Sequence[str]) -> Evaluate:
+    return parse(Evaluate, argv, prog="seqwise evaluate", example=EXAMPLES)
+
+
+def _reject_unused(args: Evaluate, typed: Sequence[str], task: str) -> None:
+    """Raises an error for an option of another task, or of a method that is not asked for or does not use it."""
+    reject_options_of_other_tasks(typed, task, OPTION_TASKS)
     for name in typed:
         method = name.partition("_")[0]
         option = f"--{name.replace('_', '-')}"

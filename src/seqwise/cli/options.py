@@ -294,9 +294,10 @@ def _describe_tyro_error(message: str, argv: Sequence[str]) -> str:
 
 
 def find_value(argv: Sequence[str], option: str) -> str | None:
-    """Returns the value of an option as it was typed; None if there is none."""
+    """Returns the value of an option as it was typed, the last one if there are several; None if there is none."""
+    found = None
     for word, following in zip(argv, [*argv[1:], None]):
         name, equals, value = word.partition("=")
         if name.replace("_", "-") == option:
-            return value if equals else following
-    return None
+            found = value if equals else following
+    return found

@@ -17,13 +17,16 @@ import yaml
 
 from seqwise.applicability import REMOVE_FIXES
 from seqwise.cli import console
+from seqwise.cli.evaluate import check_options
 from seqwise.cli.options import UNSET, parse
 from seqwise.errors import DataError, UsageError
 from seqwise.recipe_files import DATA_VARIABLE, Recipe, find_recipe, list_recipe_names, read_recipe
 from seqwise.recipe_results import RecipeResults, average, get_results_file, judge, read_results
+from seqwise.yaml_files import build_file_error, read_yaml_text
 
 EXAMPLE = "seqwise recipes wikitext2-awd-1cycle"
-COLUMNS = ("recipe", "data", "metric", "published", "required", "goal", "ours", "minutes", "device", "verdict")
+LIST_COLUMNS = ("recipe", "metric", "published", "ours", "minutes", "verdict")
+COLUMNS = ("recipe", "metric", "published", "required", "goal", "ours", "verdict")  # of one recipe
 TEXT_WIDTH = 100
 DATA_SECTION = "docs/records.md#the-data"
 
@@ -43,13 +46,12 @@ class Recipes:
 def main(argv: Sequence[str]) -> int:
     options = parse(Recipes, argv, prog="seqwise recipes", example=EXAMPLE)
     names = list_recipe_names() if options.name is None else [options.name]
-    recipes = {name: read_recipe(name) for name in names}
+    recipes = {name: read_and_check_recipe(name) for name in names}
     if options.json:
         values = [_describe(name, recipe) for name, recipe in recipes.items()]
         console.print_json(values if options.name is None else values[0])
     elif options.name is None:
-        rows = [row for name, recipe in recipes.items() for row in _build_rows(name, recipe)]
-        console.write("\n".join(console.align([list(COLUMNS), *rows], num_left=3)))
+        _print_table([row for name, recipe in recipes.items() for row in _build_rows(name, recipe)], LIST_COLUMNS)
         console.log("\nAll about one: seqwise recipes NAME. How the numbers were measured: docs/records.md")
         console.log(f"Which data ${DATA_VARIABLE} has: {DATA_SECTION}")
     else:
@@ -57,11 +59,35 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def read_and_check_recipe(name: str) -> Recipe:
+    """Returns a recipe whose evaluations have options that `seqwise evaluate` takes; raises an error for others."""
+    recipe, path = read_recipe(name), find_recipe(name)
+    for key, evaluation in recipe.evaluations.items():
+        try:
+            check_options(build_evaluation_options(evaluation.options), str(recipe.settings.task))
+        except UsageError as error:
+            location = ("evaluations", key, "options")
+            problem = f"{'.'.join(location)}: {error.problem}"
+            raise build_file_error([(location, problem)], read_yaml_text(path), path, error.fix) from None
+    return recipe
+
+
 def build_commands(name: str, recipe: Recipe) -> list[str]:
     """Returns the commands that reproduce a recipe: prepare the data, train, evaluate."""
     run = shlex.quote(f"runs/{find_recipe(name).stem}")
     train = f"seqwise train --recipe {shlex.quote(name)} {get_data_name(recipe)} --out {run}"
     return [*_list_prepare_commands(recipe), train, *build_evaluate_commands(recipe, run, get_data_name(recipe))]
+
+
+def suggest_evaluations(name: str, run: str, data: str) -> list[str]:
+    """Returns the commands that evaluate a run of a recipe, each followed by the numbers to compare with."""
+    recipe, results = read_recipe(name), read_results(get_results_file(name))
+    lines = []
+    for command, (key, evaluation) in zip(build_evaluate_commands(recipe, run, data), recipe.evaluations.items()):
+        mean = None if results is None else average(results, recipe.split, key)
+        ours = "" if mean is None else f"; ours {format_average(mean)}"
+        lines += [command, f"  {_describe_metric(recipe, key)}: published {evaluation.published.format()}{ours}"]
+    return lines
 
 
 def build_evaluate_commands(recipe: Recipe, run: str, data: str) -> list[str]:
@@ -87,7 +113,7 @@ def describe_missing_data(name: str, problem: str = "DATA is missing") -> UsageE
     recipe = read_recipe(name)
     commands = build_commands(name, recipe)[: len(_list_prepare_commands(recipe)) + 1]
     created = ", which commands of the recipe create" if recipe.prepare else ""
-    fix = "\n".join([*commands, f"${DATA_VARIABLE} is your folder of benchmark data; see {DATA_SECTION}"])
+    fix = "\n".join(["Run:", *commands, f"${DATA_VARIABLE} is your folder of benchmark data; see {DATA_SECTION}"])
     return UsageError(f"{problem}: the recipe {name} expects {get_data_name(recipe)}{created}.", fix=fix)
 
 
@@ -173,27 +199,30 @@ def _describe(name: str, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _build_rows(name: str, recipe: Recipe) -> list[list[str]]:
-    """Returns a row of the table for each evaluation of a recipe."""
+def _build_rows(name: str, recipe: Recipe) -> list[dict[str, str]]:
+    """Returns the cells of a row for each evaluation of a recipe, by column."""
     results, rows = read_results(get_results_file(name)), []
     for number, (key, evaluation) in enumerate(recipe.evaluations.items()):
-        title = [name, recipe.data, recipe.unit] if number == 0 else [f"  {key}", "", ""]
-        bounds = [evaluation.published.format(), f"{evaluation.required:g}", f"{evaluation.goal:g}"]
-        rows.append([*title, *bounds, *_describe_results(recipe, key, results)])
+        mean = None if results is None else average(results, recipe.split, key)
+        rows.append(
+            {
+                "recipe": f"  {key}" if number else name,
+                "metric": "" if number else recipe.unit,
+                "published": evaluation.published.format(),
+                "required": f"{evaluation.required:g}",
+                "goal": f"{evaluation.goal:g}",
+                "ours": "–" if mean is None else format_average(mean) + " valid" * (recipe.split == "valid"),
+                "minutes": "–" if results is None or mean is None or number else f"{results.minutes:.1f}",
+                "verdict": judge(recipe, key, results),
+            }
+        )
     return rows
 
 
-def _describe_results(recipe: Recipe, evaluation: str, results: RecipeResults | None) -> list[str]:
-    """Returns cells: our mean, minutes of a run, the device and a verdict."""
-    mean = None if results is None else average(results, recipe.split, evaluation)
-    if results is None or mean is None:
-        return ["–", "–", "–", judge(recipe, evaluation, results)]
-    return [
-        format_average(mean) + (", validation" if recipe.split == "valid" else ""),
-        f"{results.minutes:.1f}",
-        results.describe_device(),
-        judge(recipe, evaluation, results),
-    ]
+def _print_table(rows: list[dict[str, str]], columns: Sequence[str]) -> None:
+    console.write(
+        "\n".join(console.align([list(columns), *([row[each] for each in columns] for row in rows)], num_left=2))
+    )
 
 
 def format_average(value: Any) -> str:
@@ -205,7 +234,7 @@ def format_average(value: Any) -> str:
 def _print_recipe(name: str, recipe: Recipe) -> None:
     """Prints description, numbers, settings and commands."""
     console.write(f"{name}\n\n{_wrap(recipe.description)}\n")
-    console.write("\n".join(console.align([list(COLUMNS), *_build_rows(name, recipe)], num_left=3)))
+    _print_table(_build_rows(name, recipe), COLUMNS)
     for key in recipe.evaluations:
         console.write(f"\n{_wrap(f'published, {describe_evaluation(recipe, key)}')}")
     console.write(f"\n{_wrap(_describe_time(recipe, read_results(get_results_file(name))))}")
@@ -217,16 +246,20 @@ def _print_recipe(name: str, recipe: Recipe) -> None:
 
 def describe_evaluation(recipe: Recipe, key: str) -> str:
     """Returns the published number of an evaluation, and how its unit follows from a metric of `seqwise evaluate`."""
-    published, factor = recipe.evaluations[key].published, "" if recipe.scale == 1 else f"{recipe.scale:.4g} × "
-    metric = f"{factor}{recipe.get_metric(key)}"
+    published, metric = recipe.evaluations[key].published, _describe_metric(recipe, key)
     unit = "" if metric == recipe.unit.lower() else f" ({recipe.unit}: {metric} of seqwise evaluate)"
     return f"{key}: {published.value:g}{unit}, {published.source}"
+
+
+def _describe_metric(recipe: Recipe, key: str) -> str:
+    """Returns the metric of `seqwise evaluate`, with the factor that gives the unit of the published number."""
+    return ("" if recipe.scale == 1 else f"{recipe.scale:.4g} × ") + recipe.get_metric(key)
 
 
 def _describe_time(recipe: Recipe, results: RecipeResults | None) -> str:
     """Returns how long a training takes, and where that was measured."""
     if results is None:
-        return "time: not measured yet. The settings are made for a GPU."
+        return "time: not measured yet."
     seeds = "one seed" if len(results.seeds) == 1 else f"{len(results.seeds)} seeds"
     changed = ", with earlier settings" if results.digest != recipe.compute_digest() else ""
     return f"time: {results.minutes:.1f} minutes of training on {results.describe_device()} ({seeds}{changed})."

@@ -19,11 +19,12 @@ from seqwise.cli import console
 from seqwise.cli.models import reject_run_as_data
 from seqwise.cli.options import UNSET, find_value, list_typed, parse, read_config
 from seqwise.cli.recipes import (
-    build_evaluate_commands,
     check_prepared,
     describe_missing_data,
     explain_recipe_data,
     explain_recipe_settings,
+    read_and_check_recipe,
+    suggest_evaluations,
     warn_about_other_data,
 )
 from seqwise.config import Settings, merge_settings, parse_settings
@@ -33,7 +34,6 @@ from seqwise.files import check_output_path
 from seqwise.image import SUFFIXES
 from seqwise.locks import lock_folder
 from seqwise.new_folders import create_folder, reserve_folder
-from seqwise.recipe_files import read_recipe
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import Task
@@ -150,7 +150,7 @@ def _read_settings(argv: Sequence[str]) -> tuple[Settings | None, list[str]]:
     name = find_value(argv, "--recipe")
     if name is None:
         return settings, []
-    recipe = read_recipe(name)
+    recipe = read_and_check_recipe(name)
     changes = {} if settings is None else settings.model_dump(exclude_unset=True)
     others = [*list_typed(argv), *(() if settings is None else list_changed(settings))]
     names = [each for each in list_changed(recipe.settings) if each not in others]
@@ -300,10 +300,11 @@ def _run_training(run: Run, task: Task | None, world: World, budget_command: str
 
 
 def _suggest_evaluations(run: Run) -> list[str]:
-    """Returns the commands that evaluate a run: those of its recipe, if it was started with one that can be read."""
+    """Returns the commands that evaluate a run: those of its recipe, if it was started with one that can be read,
+    with the numbers to compare with."""
     folder, data = shlex.quote(str(run.folder)), shlex.quote(run.metadata.data)
     with suppress(UsageError, ValueError):  # the command in config.yaml may have been edited
         recipe = find_value(shlex.split(run.metadata.command), "--recipe")
         if recipe is not None:
-            return build_evaluate_commands(read_recipe(recipe), folder, data)
+            return suggest_evaluations(recipe, folder, data)
     return [f"seqwise evaluate {folder} {data}"]
