@@ -83,6 +83,7 @@ class Job:
 
     def prepare(self) -> None:
         """Creates the folder, and writes the settings that override the recipe's; refuses runs of another version."""
+        settings = combine_settings(None, self.overrides).model_dump(mode="json", exclude_unset=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         file, digest = self.folder / "recipe.json", self.recipe.compute_digest()
         if file.exists() and json.loads(file.read_text(encoding="utf-8"))["digest"] != digest:
@@ -90,7 +91,6 @@ class Job:
             raise UsageError(problem, fix="Choose another folder with --out, or remove that one.")
         write_text(file, json.dumps({"recipe": self.name, "digest": digest}) + "\n")
         if self.overrides:
-            settings = combine_settings(None, self.overrides).model_dump(mode="json", exclude_unset=True)
             write_text(self.folder / "overrides.yaml", yaml.safe_dump(settings))
 
     def find_next(self) -> Command | None:
@@ -107,7 +107,8 @@ class Job:
                 if not (output := self.get_evaluation_file(split, name)).is_file():
                     options = build_evaluation_options(evaluation.options)
                     words = ["evaluate", str(self.run), str(self.data), "--split", split, *options, "--json"]
-                    return Command(f"evaluating {split}, {name}", tuple(words), output)
+                    method = "" if len(self.recipe.evaluations) == 1 else f", {name}"
+                    return Command(f"evaluating the {split} split{method}", tuple(words), output)
         return None
 
     def read_values(self, split: str) -> dict[str, float]:

@@ -34,6 +34,7 @@ import yaml
 from gpu_sharing import share_gpu
 from record_jobs import Command, Job, build_command_line, get_output_file, save_result
 
+from seqwise.cli.recipes import read_and_check_recipe
 from seqwise.environment import count_cpus
 from seqwise.errors import SeqwiseError, UsageError
 from seqwise.recipe_files import DATA_VARIABLE, Recipe, list_recipe_names, read_recipe
@@ -186,9 +187,9 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--recipes", type=split_names, default=None, help="names or files, separated by commas; default: all"
     )
-    seeds = [str(seed) for seed in range(NUM_SEEDS)]
-    parser.add_argument("--seeds", type=split_names, default=seeds, help=f"default: {','.join(seeds)}")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time; default: 1")
+    seeds = ",".join(map(str, range(NUM_SEEDS)))
+    parser.add_argument("--seeds", type=split_seeds, default=seeds, help=f"default: {seeds}")
+    parser.add_argument("--jobs", type=parse_count, default=1, help="runs at the same time; default: 1")
     parser.add_argument(
         "--mps", action="store_true",
         help="give each of these runs an equal part of the GPU (NVIDIA's Multi-Process Service) instead of turns",
@@ -205,7 +206,24 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def split_names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    """Returns the different names in a list that is separated by commas."""
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise argparse.ArgumentTypeError("expected names separated by commas; received none")
+    return names
+
+
+def split_seeds(text: str) -> list[int]:
+    seeds = split_names(text)
+    if not all(seed.isdecimal() for seed in seeds):
+        raise argparse.ArgumentTypeError(f"expected numbers such as 0,1,2; received {text!r}")
+    return list(map(int, seeds))
+
+
+def parse_count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"expected at least 1; received {text}")
+    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -219,7 +237,7 @@ def run(options: argparse.Namespace) -> int:
     def report(job: Job) -> None:
         values = {split: job.read_values(split) for split in job.splits}
         numbers = "; ".join(f"{split} {format_values(each)}" for split, each in values.items())
-        print(f"{job.title}: {job.recipe.unit}: {numbers}", flush=True)
+        print(f"{job.title}: {job.recipe.unit}: {numbers} ({job.folder})", flush=True)
         if reads_test:
             save_result(job, options.jobs)
 
@@ -231,20 +249,20 @@ def run(options: argparse.Namespace) -> int:
     missed = [line for item in recipes.items() for line in check(*item, options.out)] if reads_test else []
     for line in missed:
         print(line)
-    if reads_test:
+    if reads_test and scheduler.done:
         log(f"results: {options.out / 'results'}. Write them into the repository: records.py --publish {options.out}")
     return 1 if scheduler.failed or missed else 0
 
 
 def build_jobs(options: argparse.Namespace) -> list[Job]:
     """Returns a job for each recipe and seed."""
-    recipes = {name: read_recipe(name) for name in options.recipes or list_recipe_names()}
+    recipes = {name: read_and_check_recipe(name) for name in options.recipes or list_recipe_names()}
     overrides = parse_overrides(options.overrides)
     reads_test = not (options.validation_only or overrides)
     jobs = []
     for name, recipe in recipes.items():
         data = find_data(name, recipe, options.out)
-        jobs += [Job(name, recipe, int(seed), options.out, data, overrides, reads_test) for seed in options.seeds]
+        jobs += [Job(name, recipe, seed, options.out, data, overrides, reads_test) for seed in options.seeds]
     return jobs
 
 
@@ -319,6 +337,9 @@ def publish(out: Path) -> int:
 
 
 def format_values(values: dict[str, float]) -> str:
+    """Returns metrics by name of the evaluation; without the name if there is only one."""
+    if len(values) == 1:
+        return f"{next(iter(values.values())):.4g}"
     return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
 
 

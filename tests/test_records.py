@@ -102,11 +102,11 @@ def test_the_next_command_follows_from_the_files(make_job, recipe_file, tmp_path
     titles = []
     while (command := job.find_next()) is not None:
         titles.append(command.title)
-        assert command.words[:5] == ("evaluate", run, data, "--split", command.title.split()[1].rstrip(","))
+        assert command.words[:5] == ("evaluate", run, data, "--split", command.title.split()[2])
         assert ("--dynamic-search" in command.words) == ("slow" in command.title)
         write_file(command.output, json.dumps({"perplexity": 30.0 + len(titles)}))
-    expected = ["valid, static", "valid, slow", "test, static", "test, slow"]
-    assert titles == [f"evaluating {each}" for each in expected]
+    expected = ["valid split, static", "valid split, slow", "test split, static", "test split, slow"]
+    assert titles == [f"evaluating the {each}" for each in expected]
     result = job.read_result(2)
     assert (result.validation, result.test) == ({"static": 62, "slow": 64}, {"static": 66, "slow": 68})  # × scale
     assert (result.minutes, result.device, result.jobs, result.version) == (2.0, "H1", 2, "0.2.0")
@@ -142,12 +142,34 @@ def test_missing_data_and_wrong_options_are_errors(records, recipe_file, tmp_pat
     assert "expected SETTING=VALUE; received 'network.width'" in capsys.readouterr().err
     assert records.main([*words, "--set", "network.widht=3"]) == 2
     assert "network.widht: no such setting" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
     recipe_file.write_text(RECIPE.replace("data: text", "data: texts"))
     assert records.main(words) == 2
     assert "texts, which the recipe" in capsys.readouterr().err
     monkeypatch.delenv("SEQWISE_DATA")
     assert records.main(words) == 2
     assert "SEQWISE_DATA is not set" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--jobs", "0"], "--jobs: expected at least 1; received 0"),
+        (["--jobs", "two"], "--jobs: expected at least 1; received two"),
+        (["--seeds", "0,x"], "--seeds: expected numbers such as 0,1,2; received '0,x'"),
+        (["--seeds=-1"], "--seeds: expected numbers such as 0,1,2; received '-1'"),
+        (["--seeds", ","], "--seeds: expected names separated by commas; received none"),
+    ],
+)
+def test_wrong_counts_and_seeds_are_errors(records, words, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        records.parse_arguments(words)
+    assert message in capsys.readouterr().err
+
+
+def test_a_seed_that_is_given_twice_is_run_once(records, recipe_file, tmp_path):
+    words = ["--recipes", str(recipe_file), "--seeds", "1,1,0", "--out", str(tmp_path / "out")]
+    assert [job.seed for job in records.build_jobs(records.parse_arguments(words))] == [1, 0]
 
 
 def test_data_is_prepared_once(records, recipe_file, tmp_path):
@@ -193,7 +215,7 @@ def test_all_jobs_run_and_finished_ones_are_not_repeated(records, recipe_file, t
     started = use_programs(records, monkeypatch, TRAIN, EVALUATE)
     words = ["--recipes", str(recipe_file), "--seeds", "0,1", "--jobs", "2", "--out", str(tmp_path / "out")]
     assert records.main(words) == 0
-    assert sorted(started) == sorted(["training", *(f"evaluating {split}, {key}" for split in ("valid", "test")
+    assert sorted(started) == sorted(["training", *(f"evaluating the {split} split, {key}" for split in ("valid", "test")
                                                     for key in ("static", "slow"))] * 2)  # fmt: skip
     results = read_results(tmp_path / "out" / "results" / "own.json")
     assert results is not None
