@@ -215,8 +215,8 @@ def test_all_jobs_run_and_finished_ones_are_not_repeated(records, recipe_file, t
     started = use_programs(records, monkeypatch, TRAIN, EVALUATE)
     words = ["--recipes", str(recipe_file), "--seeds", "0,1", "--jobs", "2", "--out", str(tmp_path / "out")]
     assert records.main(words) == 0
-    assert sorted(started) == sorted(["training", *(f"evaluating the {split} split, {key}" for split in ("valid", "test")
-                                                    for key in ("static", "slow"))] * 2)  # fmt: skip
+    evaluations = [f"{split} split, {key}" for split in ("valid", "test") for key in ("static", "slow")]
+    assert sorted(started) == sorted(["training", *(f"evaluating the {each}" for each in evaluations)] * 2)
     results = read_results(tmp_path / "out" / "results" / "own.json")
     assert results is not None
     assert [results.seeds[seed].test for seed in (0, 1)] == [{"static": 80, "slow": 80}] * 2

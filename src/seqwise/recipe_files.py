@@ -21,6 +21,7 @@ from seqwise.digests import compute_digest
 from seqwise.errors import FileKindError, UsageError, suggest
 from seqwise.yaml_files import Location, build_file_error, parse_yaml, read_yaml_text
 
+DATA_SECTION = "docs/records.md#the-data"
 FOLDER = Path(__file__).parent / "recipes"
 SUFFIX = ".yaml"
 KEYS_FIX = "docs/records.md describes the keys of a recipe."
@@ -104,6 +105,11 @@ class Recipe(RecipePart):
     evaluations: dict[str, RecipeEvaluation] = Field(min_length=1)
     """By name. The first is the main one; others use the same run, such as with a cache."""
 
+    @property
+    def data_name(self) -> str:
+        """Returns the data as it is typed: in $SEQWISE_DATA, or in the current folder if it is prepared."""
+        return self.data if self.prepare else f"${DATA_VARIABLE}/{self.data}"
+
     def get_setting_values(self) -> dict[str, Any]:
         """Returns the settings that the file contains, without defaults."""
         return self.settings.model_dump(mode="json", exclude_unset=True)
@@ -161,6 +167,15 @@ def read_recipe(name: str) -> Recipe:
         problem = "this is a settings file, not a recipe: it has no key 'settings'."
         raise FileKindError(problem, file=path, fix="Pass it to seqwise train as --config.")
     return _parse_recipe(values, path, text)
+
+
+def describe_other_data(name: str, fingerprint: str) -> str:
+    """Returns a warning if data with this fingerprint is not that of the recipe, otherwise ""."""
+    recipe = read_recipe(name)
+    if recipe.fingerprint in ("", fingerprint):
+        return ""
+    problem = f"this is not the data of the recipe {name}, or it has other splits: published numbers do not apply."
+    return f"{problem} The recipe is for {recipe.data_name}, see {DATA_SECTION}"
 
 
 def _parse_recipe(values: dict[str, Any], path: Path, text: str) -> Recipe:

@@ -9,6 +9,7 @@ from seqwise.config import Settings, parse_settings
 from seqwise.data.reading import TextFile
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import RunError, UsageError
+from seqwise.recipe_files import read_recipe
 from seqwise.tasks.task import InferenceOptions
 
 SMALL = {
@@ -80,6 +81,23 @@ def test_keywords_override_the_settings_section_by_section(book, tmp_path, conve
     assert run.settings.model == "rnn"
     assert (run.settings.network.width, run.settings.network.depth) == (8, 3)
     assert values["network"] == {"width": 16, "depth": 3}
+
+
+def test_settings_and_keywords_override_a_recipe(book, tmp_path):
+    messages = []
+    sizes = {"network.embedding": 8, "recurrent.last_width": 8, "network": {"depth": 2}}
+    settings = {key: value for key, value in SMALL.items() if key != "network"} | sizes
+    out, network = tmp_path / "run", {"width": 12}
+    run = seqwise.train(
+        book, out=out, recipe="ptb-characters", settings=settings, network=network, log=messages.append
+    ).run
+    recipe = read_recipe("ptb-characters").settings
+    assert (run.settings.network.width, run.settings.network.depth, run.settings.budget) == (12, 2, "1k-tokens")
+    assert run.settings.network.dropout == recipe.network.dropout
+    assert run.settings.training.learning_rate == recipe.training.learning_rate
+    assert any(each.startswith("warning: this is not the data of the recipe ptb-characters") for each in messages)
+    with pytest.raises(UsageError, match="Perhaps you meant 'sst2'"):
+        seqwise.train(book, recipe="sst3")
 
 
 def test_the_settings_argument_is_not_modified(book, tmp_path):

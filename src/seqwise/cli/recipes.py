@@ -20,7 +20,14 @@ from seqwise.cli import console
 from seqwise.cli.evaluate import check_options
 from seqwise.cli.options import UNSET, parse
 from seqwise.errors import DataError, UsageError
-from seqwise.recipe_files import DATA_VARIABLE, Recipe, find_recipe, list_recipe_names, read_recipe
+from seqwise.recipe_files import (
+    DATA_SECTION,
+    DATA_VARIABLE,
+    Recipe,
+    find_recipe,
+    list_recipe_names,
+    read_recipe,
+)
 from seqwise.recipe_results import RecipeResults, average, get_results_file, judge, read_results
 from seqwise.yaml_files import build_file_error, read_yaml_text
 
@@ -28,7 +35,6 @@ EXAMPLE = "seqwise recipes wikitext2-awd-1cycle"
 LIST_COLUMNS = ("recipe", "metric", "published", "ours", "minutes", "verdict")
 COLUMNS = ("recipe", "metric", "published", "required", "goal", "ours", "verdict")  # of one recipe
 TEXT_WIDTH = 100
-DATA_SECTION = "docs/records.md#the-data"
 
 
 @dataclass
@@ -75,8 +81,8 @@ def read_and_check_recipe(name: str) -> Recipe:
 def build_commands(name: str, recipe: Recipe) -> list[str]:
     """Returns the commands that reproduce a recipe: prepare the data, train, evaluate."""
     run = shlex.quote(f"runs/{find_recipe(name).stem}")
-    train = f"seqwise train --recipe {shlex.quote(name)} {get_data_name(recipe)} --out {run}"
-    return [*_list_prepare_commands(recipe), train, *build_evaluate_commands(recipe, run, get_data_name(recipe))]
+    train = f"seqwise train --recipe {shlex.quote(name)} {recipe.data_name} --out {run}"
+    return [*_list_prepare_commands(recipe), train, *build_evaluate_commands(recipe, run, recipe.data_name)]
 
 
 def suggest_evaluations(name: str, run: str, data: str) -> list[str]:
@@ -96,11 +102,6 @@ def build_evaluate_commands(recipe: Recipe, run: str, data: str) -> list[str]:
     return [f"seqwise evaluate {run} {data} --split {recipe.split} {each}".rstrip() for each in options]
 
 
-def get_data_name(recipe: Recipe) -> str:
-    """Returns the data of a recipe as it is typed: in $SEQWISE_DATA, or in the current folder if it is prepared."""
-    return recipe.data if recipe.prepare else f"${DATA_VARIABLE}/{recipe.data}"
-
-
 def check_prepared(name: str, data: str) -> None:
     """Raises an error if the data is that which commands of a recipe create, and does not exist yet."""
     recipe = read_recipe(name)
@@ -114,19 +115,11 @@ def describe_missing_data(name: str, problem: str = "DATA is missing") -> UsageE
     commands = build_commands(name, recipe)[: len(_list_prepare_commands(recipe)) + 1]
     created = ", which commands of the recipe create" if recipe.prepare else ""
     fix = "\n".join(["Run:", *commands, f"${DATA_VARIABLE} is your folder of benchmark data; see {DATA_SECTION}"])
-    return UsageError(f"{problem}: the recipe {name} expects {get_data_name(recipe)}{created}.", fix=fix)
+    return UsageError(f"{problem}: the recipe {name} expects {recipe.data_name}{created}.", fix=fix)
 
 
 def _list_prepare_commands(recipe: Recipe) -> list[str]:
     return recipe.prepare.strip().splitlines()
-
-
-def warn_about_other_data(name: str, fingerprint: str) -> None:
-    """Logs a warning if data with this fingerprint is not that of the recipe."""
-    recipe = read_recipe(name)
-    if recipe.fingerprint not in ("", fingerprint):
-        problem = f"this is not the data of the recipe {name}, or it has other splits: published numbers do not apply."
-        console.warn(f"{problem} The recipe is for {get_data_name(recipe)}, see {DATA_SECTION}")
 
 
 @contextmanager
@@ -165,7 +158,7 @@ def _describe_expected_data(name: str, data: str, error: DataError) -> str:
     is_other_file = bool(files) and not any(file.is_relative_to(data) for file in files)
     if is_other_file or (Path(data).name == Path(recipe.data).name and Path(data).exists()):
         return ""
-    expected = f"The recipe {name} expects {get_data_name(recipe)}"
+    expected = f"The recipe {name} expects {recipe.data_name}"
     if recipe.prepare:
         return f"{expected}, which its commands create: seqwise recipes {shlex.quote(name)}"
     unset = "" if os.environ.get(DATA_VARIABLE) else f" {DATA_VARIABLE} is not set."

@@ -25,7 +25,6 @@ from seqwise.cli.recipes import (
     explain_recipe_settings,
     read_and_check_recipe,
     suggest_evaluations,
-    warn_about_other_data,
 )
 from seqwise.config import Settings, merge_settings, parse_settings
 from seqwise.errors import FileKindError, UsageError
@@ -34,6 +33,7 @@ from seqwise.files import check_output_path
 from seqwise.image import SUFFIXES
 from seqwise.locks import lock_folder
 from seqwise.new_folders import create_folder, reserve_folder
+from seqwise.recipe_files import describe_other_data
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import Task
@@ -246,8 +246,8 @@ def _create_run(args: Train, argv: Sequence[str], world: World, lock: ExitStack)
             str(args.data), settings, folder,
             command=command, log=console.log, progress=bar, processes=world.size,
         )  # fmt: skip
-    if args.recipe is not None:
-        warn_about_other_data(args.recipe, run.metadata.fingerprint)
+    if args.recipe is not None and (warning := describe_other_data(args.recipe, run.metadata.fingerprint)):
+        console.warn(warning)
     world.broadcast_text(str(run.folder))
     return run, task
 

@@ -20,7 +20,7 @@ from torch import nn
 from seqwise.applicability import reset_unused
 from seqwise.budget import Budget
 from seqwise.callbacks import LogFunction, ProgressCallback, no_log
-from seqwise.config import DEVICES, SettingKeywords, Settings, combine_settings
+from seqwise.config import DEVICES, SettingKeywords, Settings, combine_settings, merge_settings, parse_settings
 from seqwise.data import in_memory
 from seqwise.data.python_messages import explain_in_python, name_rows, rewrite
 from seqwise.data.records import Data, check_data, is_frame, is_numeric
@@ -30,6 +30,7 @@ from seqwise.errors import UsageError, check_type, in_command, suggest
 from seqwise.families import get_family, get_model_name
 from seqwise.metrics.evaluation import Evaluation as Evaluation
 from seqwise.new_folders import create_folder
+from seqwise.recipe_files import describe_other_data, read_recipe
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
 from seqwise.tasks.contextual import ContextualEncoder
@@ -53,6 +54,7 @@ def train(
     budget: str | None = None,
     out: str | Path | None = None,
     settings: Settings | Mapping[str, Any] | None = None,
+    recipe: str | None = None,
     on_step: Callable[[Step], None] = lambda step: None,
     log: LogFunction = no_log,
     **overrides: Unpack[SettingKeywords],
@@ -65,6 +67,7 @@ def train(
     budget: how long to train, such as "90s", "5m", "1h", "2M-tokens" or "3-epochs"
     out: the run folder; runs/TASK-MODEL-1 or the next free one unless set
     settings: other settings, by section or by dotted name: {"network.width": 128}
+    recipe: settings of a published result, which all others override: a name that `seqwise recipes` lists, or a file
     on_step: called with each step
     log: called with each message, such as the settings that were chosen and warnings about the data; print shows them
     overrides: settings as keywords, which take precedence: network={"width": 128}
@@ -77,6 +80,9 @@ def train(
     with ExitStack() as lock:
         with explain_in_python(data):
             parsed = combine_settings(settings, add_keywords(overrides, task=task, model=model, budget=budget))
+            if recipe is not None:
+                changes = parsed.model_dump(exclude_unset=True)
+                parsed = parse_settings(merge_settings(read_recipe(recipe).get_setting_values(), changes))
             if isinstance(settings, ResolvedSettings):  # of a run: they include values that another model does not use
                 reset_unused(parsed, [parsed])
             if parsed.budget is not None:
@@ -85,6 +91,8 @@ def train(
             parsed = detect_task(parsed, path, log)
             new_folder = create_folder(RUN_FOLDER, None if out is None else Path(out), f"{parsed.task}-{parsed.model}")
             run, prepared_task = create_run(path, parsed, lock.enter_context(new_folder), log=log)
+            if recipe is not None and (warning := describe_other_data(recipe, run.metadata.fingerprint)):
+                log(f"warning: {warning}")
         with run.record_failure():
             with explain_in_python(data):
                 training = open_training(run, task=prepared_task, log=log)
