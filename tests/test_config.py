@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 import pytest
 
+from seqwise import yaml_files
 from seqwise.config import Settings, load_settings, parse_settings
 from seqwise.errors import UsageError
 from seqwise.resolved_settings import ResolvedSettings
@@ -74,6 +77,27 @@ def test_a_file_that_holds_no_settings_is_an_error(tmp_path, content, message):
     path.write_bytes(content)
     with pytest.raises(UsageError, match=message):
         load_settings(path)
+
+
+def test_a_key_that_yaml_reads_as_a_boolean_is_named_as_it_is_written(tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text("model: lstm\non: 3\nnetwork:\n  width: 8\n  Yes: 4\n  1: 2\nrecurrent: {~: 5}\n")
+    with pytest.raises(UsageError) as error:
+        load_settings(path)
+    assert [line.partition(" Choose from: ")[0] for line in str(error.value).splitlines()] == [
+        f"{path}:2: on: no such setting.",
+        f"{path}:5: network.Yes: no such setting.",
+        f"{path}:6: network.1: no such setting.",
+        f"{path}:7: recurrent.~: no such setting.",
+    ]
+
+
+@pytest.mark.parametrize("loader", [yaml_files._CLoader, None])
+def test_keys_are_names_and_values_have_their_types(monkeypatch, loader):
+    monkeypatch.setattr(yaml_files, "_CLoader", loader)
+    text = "a: &x {on: on, 1.50: 1.50}\nb: {<<: *x, no: 2024-01-02, 'yes': ~}"
+    merged = {"on": True, "1.50": 1.5}
+    assert yaml_files.parse_yaml(text) == {"a": merged, "b": {**merged, "no": date(2024, 1, 2), "yes": None}}
 
 
 def test_a_folder_or_a_missing_file_is_an_error(tmp_path):

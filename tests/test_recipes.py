@@ -224,6 +224,8 @@ def test_a_file_is_a_recipe_too(tmp_path: Path):
         ("    required: 61", "    required: much", 15, "evaluations.static.required: input should be a valid number"),
         ("value: 60, ", "", 14, "evaluations.static.published.value: field required."),
         ("    goal: 59", "    options: {split: test}\n    goal: 59", 16, "split: chosen by the command that evaluates"),
+        ("{width: 8}", "{no: 8}", 5, "settings.network.no: no such setting. Choose from: width, depth"),
+        ("metric: perp", "on: 3\nmetric: perp", 8, "on: no such key. Choose from: description, "),
         ("metric: perp", "metric: [perp", 9, "not valid YAML"),
         ("lower_is_better: true", "lower_is_better: maybe", 10, "lower_is_better: expected true or false."),
         ("  model: lstm\n", "", 3, "settings: expected task, model and budget; missing: model."),

@@ -1,5 +1,6 @@
 """`read_yaml`: settings files and plans, which users write and copy, and which may contain anything.
 
+Keys are names, as they are written: a key `on`, `no` or `1` is no boolean and no number, unlike in YAML 1.1.
 `build_file_error` reports wrong keys with their lines.
 """
 
@@ -20,7 +21,28 @@ MAX_C_DEPTH = 100  # lists and mappings inside each other, for the parser in C
 
 Location = Sequence[int | str]  # keys and indices, from the outermost one
 
-_CLoader: Any = getattr(yaml, "CSafeLoader", None)
+_NAMED_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("bool", "float", "int", "null", "timestamp")}
+
+
+class _NamedKeys:
+    """A part of a loader that reads keys as names, which errors can then contain as the user wrote them."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)  # type: ignore[misc]
+        node.value = [(_name_key(key), value) for key, value in node.value]
+
+
+def _name_key(key: yaml.Node) -> yaml.Node:
+    if not isinstance(key, yaml.ScalarNode) or key.tag not in _NAMED_TAGS:
+        return key
+    return yaml.ScalarNode("tag:yaml.org,2002:str", key.value, key.start_mark, key.end_mark)
+
+
+class SafeLoader(_NamedKeys, yaml.SafeLoader):
+    """PyYAML's safe loader, except that keys are names."""
+
+
+_CLoader: Any = type("CSafeLoader", (_NamedKeys, yaml.CSafeLoader), {}) if hasattr(yaml, "CSafeLoader") else None
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -52,7 +74,7 @@ def parse_yaml(text: str) -> Any:
     An alias inside its own value has no end, and aliases of aliases may stand for billions of values.
     """
     try:
-        values = _parse_quickly(text) if _CLoader is not None else yaml.safe_load(text)
+        values = _parse_quickly(text) if _CLoader is not None else _load(text, SafeLoader)
         _count_values(values, {})
         return values
     except RecursionError:
@@ -119,14 +141,18 @@ def _parse_quickly(text: str) -> Any:
         for event in yaml.parse(text, _CLoader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_C_DEPTH:
-                return yaml.safe_load(text)
-        loader = _CLoader(text)
-        try:
-            return loader.get_single_data()
-        finally:
-            loader.dispose()
+                return _load(text, SafeLoader)
+        return _load(text, _CLoader)
     except yaml.YAMLError:
-        return yaml.safe_load(text)
+        return _load(text, SafeLoader)
+
+
+def _load(text: str, loader_class: Any) -> Any:
+    loader = loader_class(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
 
 
 def _count_values(value: Any, counts: dict[int, int]) -> int:

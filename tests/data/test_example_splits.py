@@ -177,14 +177,17 @@ def test_missing_empty_and_unreadable_files_are_rejected(tmp_path: Path):
     cases = [
         (tmp_path, "test.txt: no examples were found"),
         (tmp_path / "trian.txt", "Perhaps you meant 'train.txt'"),
-        (write_files(tmp_path / "pictures", a_png="x"), r"contains no .txt, .tsv \(1 other files\)"),
+        (
+            write_files(tmp_path / "pictures", a_png="x"),
+            r"contains no data that this task reads \(1 other file\)\.\nGive \.txt, \.tsv, gzip of these, or a folder",
+        ),
         (tmp_path / "pictures" / "a.png", r"images without captions \(.png\) are not read"),
     ]
     for spec, part in cases:
         with pytest.raises(DataError, match=part):
             open_words(spec)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="it is empty"):
+    with pytest.raises(DataError, match=r"the folder is empty\.\nGive \.txt, \.tsv, gzip"):
         open_words(tmp_path / "empty")
 
 

@@ -270,7 +270,7 @@ def test_an_empty_validation_file_is_rejected(tmp_path: Path) -> None:
 def test_a_folder_without_texts_is_rejected(tmp_path: Path) -> None:
     assert_refused(tmp_path, "the folder is empty")
     (tmp_path / "a.png").write_bytes(b"x")
-    assert_refused(tmp_path, r"contains no text \(1 other files\)")
+    assert_refused(tmp_path, r"contains no text \(1 other file\)")
 
 
 def test_a_binary_file_is_rejected(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from seqwise.layers.attention import MultiHeadAttention
 from seqwise.layers.attentive import AttentiveRecurrent
 from seqwise.layers.cells import RNNCell
 from seqwise.layers.record import record
+from seqwise.layers.transformer import DecoderLayer
 from seqwise.lens.attention import attention
 from seqwise.lens.heads import measure_head, reduce_names, reduce_weights
 from seqwise.lens.subject import Subject
@@ -183,13 +184,42 @@ def test_a_decoder_of_tokens_is_called_with_ids_and_a_memory():
     assert view.data["layers"][names[0]]["queries"] == ["0", "1", "2"]
 
 
+def test_the_self_and_cross_attention_of_a_decoder_layer_are_one_layer():
+    decoder, arguments = build_example("transformer")
+    parts = ["decoder, layer 2, self", "decoder, layer 2, cross"]
+    for layer in (2, "decoder, layer 2"):
+        assert list(attention(decoder, arguments, layer=layer).data["layers"]) == parts
+    assert list(attention(decoder, arguments, layer=parts[0]).data["layers"]) == parts[:1]
+    assert attention(decoder, arguments).summary[0].startswith("TransformerDecoder has 8 attention heads in 2 layers")
+    with pytest.raises(UsageError) as error:
+        attention(decoder, arguments, layer=2, head=1)
+    assert str(error.value) == (
+        "decoder, layer 2 has 2 attention modules: each has its own heads.\n"
+        "Choose a layer: 'decoder, layer 2, self'; 'decoder, layer 2, cross'."
+    )
+    with pytest.raises(UsageError) as error:
+        attention(decoder, arguments, layer=3)
+    assert error.value.fix == (
+        "Choose from: 1 (decoder, layer 1); 2 (decoder, layer 2); or one kind, such as 'decoder, layer 2, cross'."
+    )
+
+
+def test_layers_of_a_decoder_without_its_model_have_the_same_kinds():
+    layer = DecoderLayer(8, 2, 16, "relu")
+    view = attention(layer, (draw(1, 5, 8), draw(1, 7, 8)), layer="layer 1")
+    assert list(view.data["layers"]) == ["layer 1, self", "layer 1, cross"]
+
+
 def test_weights_of_a_backward_layer_are_in_the_order_of_the_text():
     model = SeparateDirections(*(build_backbone(build_settings(model="attentive-rnn"), 8) for _ in range(2)))
     layers = attention(model, draw(1, 6, 8)).data["layers"]
     forwards, backwards = (layer["thumbnails"][0] for layer in layers.values())
     assert (np.triu(forwards, 1) == 0).all()
     assert (np.tril(backwards, -1) == 0).all()
-    view = attention(model, draw(1, 6, 8), layer=2, query=1, key=4)
+    assert list(attention(model, draw(1, 6, 8), layer=1).data["layers"]) == list(layers), (
+        "one layer with two directions"
+    )
+    view = attention(model, draw(1, 6, 8), layer="attention over past states, backward", query=1, key=4)
     assert view.data["cell"]["weight"] == pytest.approx(view.data["weights"][1, 4], abs=1e-5)
 
 

@@ -234,6 +234,29 @@ def test_activations_are_those_of_the_layers():
     assert [one.label for one in choose_activations(layers, "layer 1, output")] == ["layer 1, output"]
 
 
+def test_a_unit_of_a_bidirectional_layer_is_shown_in_both_directions_or_in_the_chosen_one():
+    torch.manual_seed(0)
+    both, x = Bidirectional(Recurrent(LSTMCell(4, 3)), Recurrent(LSTMCell(4, 3))), torch.randn(2, 5, 4)
+    outputs = both(x)[0].detach()[0]
+    labels = ["layer 1, forward, state", "layer 1, backward, state"]
+    for layer in (1, None, "layer 1, state"):
+        view = units(both, x, layer=layer, unit=2)
+        assert list(view.data) == labels
+        np.testing.assert_allclose(view.data[labels[0]]["activations"], outputs[:, 2], atol=1e-6)
+        np.testing.assert_allclose(view.data[labels[1]]["activations"], outputs[:, 5], atol=1e-6)
+        assert [value["layer"] for value in view.data.values()] == labels
+        assert view.title == "Unit 2 of layer 1, state, Bidirectional"
+        assert [figure.title for figure in view.figures[:2]] == [f"Text coloured by unit 2 of {one}" for one in labels]
+        assert [label for label in labels if any(label in sentence for sentence in view.summary)] == labels
+    alone = units(both, x, layer="layer 1, backward", unit=2)
+    assert (alone.data["layer"], alone.title) == (labels[1], "Unit 2 of layer 1, backward, state, Bidirectional")
+    np.testing.assert_allclose(alone.data["activations"], outputs[:, 5], atol=1e-6)
+    assert list(units(both, x, layer="layer 1, cell", unit=0).data) == [
+        "layer 1, forward, cell", "layer 1, backward, cell"]  # fmt: skip
+    with pytest.raises(UsageError, match=r"layer 1, state has no unit 3\.\nChoose a number from 0 to 2\."):
+        units(both, x, layer=1, unit=3)
+
+
 def test_thresholds_separate_a_span_as_well_as_possible():
     activations = np.array([[0.1, 5, 1], [0.9, 1, 1], [0.8, 2, 1], [0.2, 0, 1]])
     thresholds, accuracies = separate_span(activations, 1, 3)
@@ -285,7 +308,8 @@ def test_units_of_every_task_are_shown(small_run, task: str, family: str, monkey
     assert all(-1 <= one["held_out"] <= 1 for one in view.data["features"])
     for label, correlations in view.data["correlations"].items():
         assert correlations.shape[0] == len(view.data["feature_names"][label])
-    assert units(trained, unit=0).data["highest"]
+    shown = units(trained, unit=0).data
+    assert all(one["highest"] for one in ([shown] if "unit" in shown else shown.values()))
     assert "similar" in units(trained, span="1:3").data
     str(view)
 

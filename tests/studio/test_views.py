@@ -102,7 +102,8 @@ def test_the_choices_of_options_are_those_of_the_run(worker, get_run):
     options = {option["name"]: option for option in get_description(description, "attention")["options"]}
     assert [choice["value"] for choice in options["head"]["choices"]] == ["1", "2"]
     labels = [choice["name"] for choice in options["layer"]["choices"]]
-    assert any("cross" in label for label in labels)
+    assert labels == ["encoder, layer 1", "decoder, layer 1, self", "decoder, layer 1, cross"]
+    assert [choice["value"] for choice in options["layer"]["choices"]] == labels
     assert "target" not in options, "the run has one target language"
     decoding = {option["name"] for option in get_description(description, "decoding")["options"]}
     assert "beam" in decoding

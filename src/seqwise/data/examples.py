@@ -120,12 +120,12 @@ def find_split_files(path: Path, suffixes: Sequence[str], findings: Findings | N
     if not path.is_dir():
         if not readable and "" not in suffixes:
             problem = f"{name_file_type(path)} are not read by this task."
-            fix = f"Give {', '.join(suffixes)}, gzip of these, or a folder of them."
-            raise DataError(problem, fix=fix, file=path)
+            raise DataError(problem, fix=_suggest_files(suffixes), file=path)
         return {"train": files}
     if not readable:
-        others = f"{len(files):,} other files" if files else "it is empty"
-        raise DataError(f"the folder contains no {', '.join(suffixes)} ({others}).", file=path)
+        others = pluralize(len(files), "other files")
+        problem = f"the folder contains no data that this task reads ({others})." if files else "the folder is empty."
+        raise DataError(problem, fix=_suggest_files(suffixes), file=path)
     # Beside other data, a .json file that names no split is rather a description than data.
     is_data = [get_format_suffix(file) != ".json" or parse_split_name(file.relative_to(path)) for file in readable]
     readable = [file for file, keep in zip(readable, is_data) if keep] or readable
@@ -134,6 +134,12 @@ def find_split_files(path: Path, suffixes: Sequence[str], findings: Findings | N
         if findings is not None:
             findings.warn("files whose names contain no split, which are not read", file)
     return groups
+
+
+def _suggest_files(suffixes: Sequence[str]) -> str:
+    """Returns a sentence with the files that a task reads; "" among the suffixes stands for names of splits."""
+    kinds = [suffix or "a file named after its split such as eng.train" for suffix in suffixes]
+    return f"Give {', '.join(kinds)}, gzip of these, or a folder of them."
 
 
 def has_known_suffix(path: Path, suffixes: Sequence[str]) -> bool:

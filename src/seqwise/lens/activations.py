@@ -88,18 +88,27 @@ def _list_kinds(path: str, module: nn.Module) -> Iterator[ActivationLayer]:
 def choose_activations(layers: Sequence[ActivationLayer], layer: int | str | None) -> list[ActivationLayer]:
     """Returns all layers; or those with a number (from 1), a name ("layer 1"), a label ("layer 1, cell") or a path.
 
-    A number, or a name without a direction, chooses both directions of a layer.
+    A number, or a name or label without a direction, chooses both directions of a layer.
     """
     if layer is None:
         return list(layers)
     layer_names = list(dict.fromkeys(strip_direction(one.layer_name) for one in layers))
     wanted = layer_names[int(layer) - 1] if str(layer).isdigit() and 0 < int(layer) <= len(layer_names) else str(layer)
-    chosen = [one for one in layers if wanted in (strip_direction(one.layer_name), one.layer_name, one.label, one.path)]
+    chosen = [
+        one
+        for one in layers
+        if wanted in (strip_direction(one.layer_name), strip_direction(one.label), one.layer_name, one.label, one.path)
+    ]
     if not chosen:
         names = "; ".join(f"{number} ({layer_name})" for number, layer_name in enumerate(layer_names, start=1))
         kinds = ", ".join(repr(one.label) for one in layers[:2])
         raise UsageError(f"there is no layer {layer!r}.", fix=f"Choose from: {names}; or one kind, such as {kinds}.")
     return chosen
+
+
+def name_layers(layers: Sequence[ActivationLayer]) -> str:
+    """Returns the label of a layer, or of both directions of one."""
+    return layers[0].label if len(layers) == 1 else strip_direction(layers[0].label)
 
 
 def read_activations(

@@ -51,7 +51,7 @@ def attention(
 ) -> View:
     """Returns the attention weights of all layers and heads, of one layer, of one head, or of one query and key.
 
-    layer: number from 1, label or dotted path
+    layer: number from 1 or name; label, such as "decoder, layer 2, cross", or dotted path of one attention module
     head: number from 1
     query, key: position from 0, or the token if it occurs once; with both, the weight is computed step by step
     target: the language of a translator that has several; the first unless set
@@ -112,9 +112,10 @@ def show_head(
 def choose_head(layers: Sequence[AttentionLayer], head: int | None) -> int:
     """Returns the index of a head, given its number from 1, which only a layer with a single head does not need."""
     if len(layers) > 1:
-        names = "; ".join(f"{number} ({layer.label})" for number, layer in enumerate(layers, start=1))
         problem = "the layer is missing: each layer has its own heads, queries and keys."
-        raise UsageError(problem, fix=f"Choose a layer: {names}.")
+        if len({layer.layer_path for layer in layers}) == 1:
+            problem = f"{layers[0].layer_name} has {len(layers)} attention modules: each has its own heads."
+        raise UsageError(problem, fix=f"Choose a layer: {'; '.join(repr(layer.label) for layer in layers)}.")
     if head is None and getattr(layers[0].module, "heads", 1) > 1:
         problem = "the head is missing: each head has its own weights for a query and key."
         raise UsageError(problem, fix="Choose a head, such as head=1.")
@@ -182,8 +183,9 @@ def describe_heads(subject: Subject, measured: Sequence[LayerWeights]) -> tuple[
         for index, head in enumerate(layer_weights.heads)
     ]
     largest = max(max(layer_weights.shape) for layer_weights in measured)
+    num_layers = len({layer_weights.layer.layer_path for layer_weights in measured})
     sentences = [
-        f"{subject.name} has {pluralize(len(heads), 'attention heads')} in {pluralize(len(measured), 'layers')}, here "
+        f"{subject.name} has {pluralize(len(heads), 'attention heads')} in {pluralize(num_layers, 'layers')}, here "
         f"over up to {largest:,} positions."
     ]
     roles = Counter(head.role for _, head in heads if head.role)

@@ -21,7 +21,7 @@ from seqwise.heads.label import AttentionPooling
 from seqwise.layers.attention import MultiHeadAttention
 from seqwise.layers.attentive import AttentiveRecurrent, StateAttention
 from seqwise.lens.heads import HeadStatistics, measure_head, reduce_weights
-from seqwise.lens.recurrent import make_label, select_layers
+from seqwise.lens.recurrent import make_label, select_layers, strip_direction, strip_direction_of_path
 from seqwise.lens.subject import Subject
 
 RECURRENT = (StateAttention, AttentiveRecurrent)
@@ -30,11 +30,21 @@ WITH_WEIGHTS = (MultiHeadAttention, *RECURRENT, BahdanauDecoder, InputFeedingDec
 
 @dataclass(frozen=True)
 class AttentionLayer:
-    """A module that records attention weights."""
+    """A module that records attention weights. A decoder layer has two, and so has a layer with two directions."""
 
     path: str  # such as "backbone.encoder.layer.0.attention"
     label: str  # such as "decoder, layer 1, cross"
     module: nn.Module
+
+    @property
+    def layer_name(self) -> str:
+        """The name of the layer that the module is a part of, as other views call it: "decoder, layer 1"."""
+        return re.sub(r"(layer \d+), (self|cross)\b", r"\1", strip_direction(self.label))
+
+    @property
+    def layer_path(self) -> str:
+        """A path that all parts of the layer share."""
+        return re.sub(r"(^|\.)(cross_)?attention$", "", strip_direction_of_path(self.path))
 
     def order_steps(self, value: Tensor, *dimensions: int) -> Tensor:
         """Returns recorded values in the order of the text: a backward layer reads the last token first."""
@@ -62,18 +72,25 @@ class LayerWeights:
 
 def list_attention(subject: Subject) -> list[AttentionLayer]:
     """Returns the layers of a model that record attention weights, in the order of its modules."""
+    modules = {
+        path: module
+        for path, module in subject.module.named_modules()
+        if isinstance(module, WITH_WEIGHTS) and subject.runs(path)
+    }
     layers: list[AttentionLayer] = []
-    for path, module in subject.module.named_modules():
-        if isinstance(module, WITH_WEIGHTS) and subject.runs(path):
-            label = label_attention(path, module)
-            if any(layer.label == label for layer in layers):
-                label = f"{label} ({path})"
-            layers.append(AttentionLayer(path, label, module))
+    for path, module in modules.items():
+        label = label_attention(path, module, f"{path.removesuffix('attention')}cross_attention" in modules)
+        if any(layer.label == label for layer in layers):
+            label = f"{label} ({path})"
+        layers.append(AttentionLayer(path, label, module))
     return layers
 
 
-def label_attention(path: str, module: nn.Module) -> str:
-    """Returns a name of an attention layer for readers: "layer 2", "decoder, layer 1, cross", "decoder, cross"."""
+def label_attention(path: str, module: nn.Module, has_cross: bool) -> str:
+    """Returns a name of an attention layer for readers: "layer 2", "decoder, layer 1, cross", "decoder, cross".
+
+    has_cross: whether the same layer has cross-attention too
+    """
     label = make_label(path)
     if isinstance(module, AttentionPooling):
         return "pooling"
@@ -83,11 +100,14 @@ def label_attention(path: str, module: nn.Module) -> str:
         return re.sub(r"layer \d+", "attention over past states", label)
     if path.endswith("cross_attention"):
         return f"{label}, cross"
-    return f"{label}, self" if label.startswith("decoder") else label
+    return f"{label}, self" if has_cross else label
 
 
 def choose_attention(subject: Subject, layer: int | str | None) -> list[AttentionLayer]:
-    """Returns all attention layers, or the one with a number (from 1), label or path; raises an error if none is."""
+    """Returns all attention layers, or those of the layer with a number (from 1) or name, or that with a label or path.
+
+    Raises an error if there is none.
+    """
     layers = list_attention(subject)
     if not layers:
         raise UsageError(

@@ -88,7 +88,7 @@ def _list_activation_layers(subject: Subject) -> list[Choice]:
 
 # View → the layers that it can show, by number or by label.
 _LAYERS: dict[str, Callable[[Subject], list[Choice]]] = {
-    "attention": lambda subject: _number([each.label for each in list_attention(subject)]),
+    "attention": lambda subject: [(each.label, each.label) for each in list_attention(subject)],
     "gates": _list_recurrent_layers,
     "gradients": _list_recurrent_layers,
     "senses": _list_sense_layers,

@@ -17,16 +17,20 @@ from seqwise.layers.record import Recording
 from seqwise.lens.subject import Subject
 
 
-class HasLabel(Protocol):
-    """A layer of any kind."""
+class LayerPart(Protocol):
+    """A layer of any kind, or a part of it: one of its directions, or the self- or cross-attention of a decoder."""
 
     @property
     def label(self) -> str: ...
     @property
     def path(self) -> str: ...
+    @property
+    def layer_name(self) -> str: ...
+    @property
+    def layer_path(self) -> str: ...
 
 
-Named = TypeVar("Named", bound=HasLabel)
+Part = TypeVar("Part", bound=LayerPart)
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class RecurrentLayer:
     @property
     def layer_path(self) -> str:
         """The path without the direction: equal for both directions of a layer, and for no other."""
-        return re.sub(r"\b(forward|backward)_layer\b", "", self.path)
+        return strip_direction_of_path(self.path)
 
     def get_values(self, recording: Recording, name: str) -> Tensor:
         """Returns recorded values (T, U) of the first sequence, in the order of the text."""
@@ -74,36 +78,40 @@ def choose_layers(subject: Subject, layer: int | str | None) -> list[RecurrentLa
             f"{subject.name} has no recurrent layer, so it has no gates and no state through time.",
             fix="Choose a run of rnn, gru, lstm or attentive-rnn, or --view attention.",
         )
-    return select_layers(layers, layer, "recurrent", [one.layer_path for one in layers])
+    return select_layers(layers, layer, "recurrent")
 
 
-def select_layers(
-    layers: Sequence[Named], layer: int | str | None, kind: str, layer_paths: Sequence[str] | None = None
-) -> list[Named]:
-    """Returns all layers, or those with a number (from 1), name, label or path; raises an error that lists them.
+def select_layers(layers: Sequence[Part], layer: int | str | None, kind: str) -> list[Part]:
+    """Returns all layers, or all parts of the one with a number (from 1) or name, or the part with a label or path.
 
-    layer_paths: one per layer, equal for those that have one number because they are directions of one layer
+    Raises an error that lists the layers if there is no such one.
     """
     if layer is None:
         return list(layers)
-    groups: dict[str, list[Named]] = {}
-    for one, path in zip(layers, layer_paths or [one.path for one in layers]):
-        groups.setdefault(path, []).append(one)
+    groups: dict[str, list[Part]] = {}
+    for one in layers:
+        groups.setdefault(one.layer_path, []).append(one)
     numbered = dict(enumerate(groups.values(), start=1))
     if str(layer).isdigit() and int(layer) in numbered:
         return numbered[int(layer)]
-    chosen = [one for one in layers if str(layer) in (strip_direction(one.label), one.label, one.path)]
+    chosen = [one for one in layers if str(layer) in (one.layer_name, one.label, one.path)]
     if not chosen:
-        listed = "; ".join(f"{number} ({strip_direction(group[0].label)})" for number, group in numbered.items())
-        directions = [one.label for group in groups.values() if len(group) > 1 for one in group]
-        one_direction = f"; or one direction, such as {directions[-1]!r}" if directions else ""
-        raise UsageError(f"there is no {kind} layer {layer!r}.", fix=f"Choose from: {listed}{one_direction}.")
+        listed = "; ".join(f"{number} ({group[0].layer_name})" for number, group in numbered.items())
+        parts = [one.label for group in groups.values() if len(group) > 1 for one in group]
+        part = "direction" if parts and strip_direction(parts[-1]) != parts[-1] else "kind"
+        one_part = f"; or one {part}, such as {parts[-1]!r}" if parts else ""
+        raise UsageError(f"there is no {kind} layer {layer!r}.", fix=f"Choose from: {listed}{one_part}.")
     return chosen
 
 
 def strip_direction(label: str) -> str:
     """Returns the label of a layer without its direction."""
     return re.sub(r", (forward|backward)\b", "", label)
+
+
+def strip_direction_of_path(path: str) -> str:
+    """Returns the path of a module, equal for both directions of a layer."""
+    return re.sub(r"\b(forward|backward)_layer\b", "", path)
 
 
 def list_gates(cell: Cell) -> Sequence[str]:

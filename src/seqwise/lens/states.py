@@ -16,7 +16,7 @@ import numpy as np
 from seqwise.callbacks import ProgressCallback, no_progress, report_part
 from seqwise.errors import UsageError
 from seqwise.heads.label import LabelHead
-from seqwise.lens.activations import ActivationLayer, choose_activations, list_activations
+from seqwise.lens.activations import ActivationLayer, choose_activations, list_activations, name_layers
 from seqwise.lens.recurrent import strip_direction
 from seqwise.lens.sample import READING_SHARE, Sample, SampleText, build_tensor_sample, build_text, read_sample
 from seqwise.lens.states_figures import OTHER, draw_states
@@ -155,11 +155,6 @@ def choose_layer(layers: Sequence[ActivationLayer], layer: int | str | None) -> 
     if layer is not None and str(layer) in (last.label, last.path):
         return [last]
     return [one for one in states if strip_direction(one.label) == strip_direction(last.label)]
-
-
-def name_layers(layers: Sequence[ActivationLayer]) -> str:
-    """Returns the label of a layer, or of both directions of one."""
-    return layers[0].label if len(layers) == 1 else strip_direction(layers[0].label)
 
 
 def _collect_tokens(sample: Sample, layers: Sequence[ActivationLayer], progress: ProgressCallback) -> StatePoints:

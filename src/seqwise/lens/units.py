@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from seqwise.callbacks import ProgressCallback, no_progress, report_part
 from seqwise.errors import UsageError
-from seqwise.lens.activations import ActivationLayer, choose_activations, list_activations
+from seqwise.lens.activations import ActivationLayer, choose_activations, list_activations, name_layers
+from seqwise.lens.recurrent import strip_direction
 from seqwise.lens.sample import READING_SHARE, Sample, SampleText, build_tensor_sample, build_text, read_sample
 from seqwise.lens.spans import SimilarSpan, find_active_runs, find_span, find_span_units, rank_spans
 from seqwise.lens.subject import CHOOSING_SHARE, Subject, open_subject
@@ -30,6 +32,7 @@ from seqwise.lens.units_figures import (
     is_unspaced,
 )
 from seqwise.lens.view import View
+from seqwise.page.figures import Figure
 
 
 def explain_inapplicable(subject: Subject) -> str | None:
@@ -51,7 +54,9 @@ def units(
     """Returns which units track which features of a text, over a sample of validation texts.
 
     model: a trained run; or a module with tensors (B, T, …) instead of a text, whose B sequences are the sample
-    unit: a number from 0: shows this unit of `layer` (of the last layer, if none is named) on the text and in the data
+    layer: number from 1 or name; label, such as "encoder, layer 1, backward, state", or dotted path of one direction
+    unit: a number from 0: shows this unit of `layer` (of the last layer, if none is named) on the text and in the data,
+        in both directions of a bidirectional layer
     span: a part of the text, or START:END in tokens from 0 without END: finds units that are active only there
     data: other data than that of the run; its validation split is used
     features: of a module with tensors, name → values (B, T)
@@ -59,8 +64,8 @@ def units(
     `data` without options: `features` (a list of dictionaries: feature, layer, unit, `chosen`, `held_out`, `low`,
     `high`), `correlations` (label of a layer → array (features, units)) and `feature_names` (label → names).
     With `unit`: `layer`, `unit`, `tokens`, `activations`, `correlations` (feature, value, low, high), `highest` and
-    `lowest` (value, text, position). With `span`: `start`, `end`, `layers`, `units`, `thresholds`, `num_exclusive`,
-    `num_expected`, `similar` (text, start, end, share).
+    `lowest` (value, text, position); if it has two directions: label of each → these. With `span`: `start`, `end`,
+    `layers`, `units`, `thresholds`, `num_exclusive`, `num_expected`, `similar` (text, start, end, share).
     """
     if unit is not None and span is not None:
         raise UsageError("expected a unit or a span, received both.", fix="Leave one of them out.")
@@ -138,28 +143,48 @@ def _show_search(shown: ShownText, data: str | None, progress: ProgressCallback)
 def _show_unit(
     shown: ShownText, unit: int, layer: int | str | None, data: str | None, progress: ProgressCallback
 ) -> View:
-    chosen = shown.layers[0] if layer is not None else choose_last(shown.layers)
-    is_decoder, activations = shown.subject.is_in_decoder(chosen.path), shown.arrays[chosen.label]
-    if not 0 <= unit < activations.shape[1]:
+    chosen = choose_directions(shown.layers, layer)
+    num_units = shown.arrays[chosen[0].label].shape[1]
+    if not 0 <= unit < num_units:
         raise UsageError(
-            f"{chosen.label} has no unit {unit}.", fix=f"Choose a number from 0 to {activations.shape[1] - 1}."
+            f"{name_layers(chosen)} has no unit {unit}.", fix=f"Choose a number from 0 to {num_units - 1}."
         )
     sample, _ = shown.read_sample(data, progress)
     rest = report_part(progress, READING_SHARE, 1.0)
-    series = [arrays[chosen.label][:, unit] for _, arrays in sample.iterate([chosen], rest)]
-    rows = correlate_unit(sample, chosen, series)
-    numbers = {
-        "layer": chosen.label,
+    columns = [[values[one.label][:, unit] for one in chosen] for _, values in sample.iterate(chosen, rest)]
+    numbers: dict[str, dict[str, Any]] = {}
+    summary: list[str] = []
+    figures: list[list[Figure]] = []
+    for one, series in zip(chosen, zip(*columns)):
+        numbers[one.label] = measure_unit(shown, one, unit, series, sample)
+        rows = numbers[one.label]["correlations"]
+        summary += describe_unit(one.label, unit, rows, np.concatenate(series), sample)
+        figures.append(draw_unit(numbers[one.label], series, sample, shown.subject.is_in_decoder(one.path)))
+    title = f"Unit {unit} of {name_layers(chosen)}, {shown.subject.name}"
+    # Each figure of the forward direction is followed by that of the backward one.
+    ordered = [figure for group in zip_longest(*figures) for figure in group if figure is not None]
+    return View("units", title, summary, ordered, numbers if len(chosen) > 1 else numbers[chosen[0].label])
+
+
+def measure_unit(
+    shown: ShownText, layer: ActivationLayer, unit: int, series: Sequence[np.ndarray], sample: Sample
+) -> dict[str, Any]:
+    """Returns the numbers of one unit of a layer; `series` are its activations in each text of the sample."""
+    return {
+        "layer": layer.label,
         "unit": unit,
-        "tokens": list(shown.text.get_tokens(is_decoder)),
-        "activations": activations[:, unit],
-        "correlations": rows,
+        "tokens": list(shown.text.get_tokens(shown.subject.is_in_decoder(layer.path))),
+        "activations": shown.arrays[layer.label][:, unit],
+        "correlations": correlate_unit(sample, layer, series),
         "highest": find_extremes(series),
         "lowest": [(-value, text, position) for value, text, position in find_extremes([-one for one in series])],
     }
-    title = f"Unit {unit} of {chosen.label}, {shown.subject.name}"
-    summary = describe_unit(chosen.label, unit, rows, np.concatenate(series), sample)
-    return View("units", title, summary, draw_unit(numbers, series, sample, is_decoder), numbers)
+
+
+def choose_directions(layers: Sequence[ActivationLayer], layer: int | str | None) -> list[ActivationLayer]:
+    """Returns one kind of activations of a layer, of the last unless set, in both directions if it is bidirectional."""
+    first = layers[0] if layer is not None else choose_last(layers)
+    return [one for one in layers if strip_direction(one.label) == strip_direction(first.label)]
 
 
 def choose_last(layers: Sequence[ActivationLayer]) -> ActivationLayer:

@@ -126,8 +126,9 @@ def describe_unit(
             f"Unit {unit} of {label} correlates most with {quote_feature(name)}: {value:+.2f} "
             f"(95 % interval {interval[0]:+.2f} to {interval[1]:+.2f})."
         )
+    activations = "its activations" if rows else f"the activations of unit {unit} of {label}"
     sentences.append(
-        f"Nine tenths of its activations are between {low:.3g} and {high:.3g}, over {len(values):,} tokens of "
+        f"Nine tenths of {activations} are between {low:.3g} and {high:.3g}, over {len(values):,} tokens of "
         f"{len(sample.texts):,} texts of {describe_source(sample)}."
     )
     return sentences

@@ -173,6 +173,13 @@ def test_names_that_are_taken_or_differ_only_in_case_raise_an_error(write_varian
     assert "line 3, one: the name is taken" in get_error_message(write_variants(text))
 
 
+def test_a_key_that_yaml_reads_as_a_boolean_is_named_as_it_is_written(write_variants):
+    text = "no:\n  model: gru\n  network:\n    yes: 3\n  on: 4\n"
+    problem = get_error_message(write_variants(text))
+    assert "line 4, no: network.yes: no such setting. Choose from: width, " in problem
+    assert "line 5, no: on: no such setting. Choose from: task, " in problem
+
+
 def test_a_setting_given_twice_raises_an_error(write_variants):
     text = "one:\n  model: gru\n  network: {width: 3}\n  network.width: 4\n"
     assert "line 4, one: network.width is given twice" in get_error_message(write_variants(text))

@@ -63,6 +63,15 @@ ERRORS = {
         ["a.conll:12", "not UTF-8", "mixes encodings"],
     ),
     "a damaged gzip": ({"a.conll.gz": gzip.compress(GOOD.encode())[:-9]}, {}, ["a.conll.gz", "damaged"]),
+    "a folder without tags": (
+        {"README": "x", "notes.md": "x"},
+        {},
+        [
+            "the folder contains no data that this task reads (2 other files).\nGive .conll, .conll03, .bio, .iob, "
+            ".tsv, .txt, .jsonl, .json, .parquet, a file named after its split such as eng.train, gzip of these, or a "
+            "folder of them."
+        ],
+    ),
     "a mistake in the test split": (
         {"train.conll": GOOD, "test.conll": GOOD + "EU\n"},
         {},

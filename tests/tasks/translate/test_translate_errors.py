@@ -109,7 +109,7 @@ ERRORS = {
         "test.en: test.de is missing beside test.en.",
     ),
     "a text without a counterpart": ({"train.en": EN}, {}, "train.en: the file has no counterpart", "train.de"),
-    "a folder without texts": ({"notes.md": b"x"}, {}, "the folder contains no pairs", "train.en beside train.de"),
+    "a folder without texts": ({"notes.md": b"x"}, {}, "contains no pairs (1 other file).", "train.en beside train.de"),
     "an empty folder": ({}, {}, "the folder is empty.", "Expected train.en beside train.de"),
     "the same text twice": (
         {"train.en": EN, "train.en.gz": b"", "train.de": DE},

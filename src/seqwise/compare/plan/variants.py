@@ -24,7 +24,7 @@ from seqwise.errors import UsageError, suggest
 from seqwise.families import NAME_PATTERN, get_family, list_families_for, list_family_names
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Task
-from seqwise.yaml_files import parse_yaml, read_yaml_text
+from seqwise.yaml_files import SafeLoader, parse_yaml, read_yaml_text
 
 _EXAMPLE = "wide-gru: {model: gru, network: {width: 512}}"
 _SAME_DATA = "the data is read, cut and split once for all"
@@ -254,7 +254,7 @@ def _read_variants(variants: Path | str | Mapping[str, Any] | None) -> Iterator[
 
 def _parse_file(text: str, file: Path | str) -> Iterator[_Variant]:
     """Parses node by node, because nodes have line numbers and do not hide a repeated name."""
-    loader = yaml.SafeLoader(text)
+    loader = SafeLoader(text)
     try:
         top = loader.get_single_node()
         if not isinstance(top, yaml.MappingNode) or not top.value:

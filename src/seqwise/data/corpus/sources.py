@@ -215,7 +215,8 @@ def open_corpus(
     if not sources:
         problem = f"{name_file_type(path)} are not read."
         if path.is_dir():
-            problem = f"the folder contains no text ({len(files):,} other files)." if files else "the folder is empty."
+            others = pluralize(len(files), "other files")
+            problem = f"the folder contains no text ({others})." if files else "the folder is empty."
         fix = "Give a .txt file, .jsonl, .json or .parquet with `text`, gzip of these, or a folder of them."
         raise DataError(problem, fix=fix, file=path)
     groups = (group_by_split(sources, path) if path.is_dir() else None) or {"train": list(sources)}

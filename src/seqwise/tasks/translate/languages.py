@@ -13,7 +13,7 @@ from pathlib import Path
 from seqwise.data.opening import is_gzip, read_error
 from seqwise.data.reading import get_format_suffix, list_files, missing_file_error, name_file_type
 from seqwise.data.tables import SUFFIXES, read_header, split_commas
-from seqwise.errors import DataError, UsageError, suggest
+from seqwise.errors import DataError, UsageError, pluralize, suggest
 
 DEFAULT_NAMES = ("source", "target")
 DIRECTED_NAMES = (DEFAULT_NAMES, ("src", "tgt"), ("src", "trg"))  # suffixes (source, target) that are no languages
@@ -102,7 +102,7 @@ def _check_has_tables(folder: Path) -> None:
         if language := _split_language(path)[1]:
             raise _build_single_file_error(path, language)
     raise DataError(
-        f"the folder contains no pairs ({len(files):,} other files)." if files else "the folder is empty.",
+        f"the folder contains no pairs ({pluralize(len(files), 'other files')})." if files else "the folder is empty.",
         fix="Expected train.en beside train.de, or .csv, .tsv or .jsonl with source and target; gzip of these too.",
         file=folder,
     )
