@@ -14,9 +14,13 @@ from seqwise.tasks.defaults import DefaultsContext, resolve
 
 
 def choose(
-    cuda: bool = True, num_tokens: int = 2_000_000, is_comparison: bool = False, **values: object
+    cuda: bool = True,
+    num_tokens: int = 2_000_000,
+    vocabulary_size: int = 30_000,
+    is_comparison: bool = False,
+    **values: object,
 ) -> ResolvedSettings:
-    context = DefaultsContext(num_tokens, 30_000, cuda, 2, bfloat16=cuda, is_comparison=is_comparison)
+    context = DefaultsContext(num_tokens, vocabulary_size, cuda, 2, bfloat16=cuda, is_comparison=is_comparison)
     return resolve(Settings.model_validate({"task": "language", "model": "lstm", "budget": "5m"} | values), context)[0]
 
 
@@ -46,6 +50,25 @@ def test_otherwise_it_has_one_width_and_no_penalties(values: dict) -> None:
     assert settings.network.embedding == settings.network.width
     assert settings.recurrent.last_width == settings.recurrent.activation_regularization == 0
     assert settings.network.input_dropout == settings.network.dropout
+
+
+@pytest.mark.parametrize(
+    ("width", "vocabulary_size", "epochs", "dropout", "weight_dropout"),
+    [
+        (64, 63, 60, 0.1, 0.0),  # 0.25 weights per token
+        (128, 63, 60, 0.2, 0.0),  # 0.95
+        (128, 63, 3, 0.1, 0.0),
+        (256, 63, 60, 0.5, 0.4),  # 3.7
+        (128, 8_000, 60, 0.5, 0.4),  # 6.6
+        (128, 8_000, 30, 0.35, 0.2),
+    ],
+)
+def test_more_epochs_need_more_dropout_but_not_in_a_small_network(
+    width: int, vocabulary_size: int, epochs: int, dropout: float, weight_dropout: float
+) -> None:
+    values = {"budget": f"{epochs}-epochs", "network": {"width": width}}
+    settings = choose(cuda=False, num_tokens=180_000, vocabulary_size=vocabulary_size, **values)
+    assert (settings.network.dropout, settings.recurrent.weight_dropout) == (dropout, weight_dropout)
 
 
 def test_the_weight_decay_is_that_of_the_optimizer() -> None:

@@ -12,6 +12,7 @@ from seqwise.tasks.defaults import (
     describe_epochs,
     describe_rate,
     estimate_epochs,
+    estimate_parameters,
     scale_learning_rate,
     set_batch_size,
     set_transformer_defaults,
@@ -22,6 +23,8 @@ SMALL_TEXT = 200_000  # tokens
 # without it; and the epochs from which it is used.
 REGULARIZED_SPEEDS = {True: 900_000.0, False: 150_000.0}
 MIN_REGULARIZED_EPOCHS = 40
+# Weights per training token → the highest level of dropout: smaller networks underfit with more (docs/log.md).
+MAX_DROPOUT_LEVELS = ((0.5, 0), (2.5, 1))
 
 
 def set_language_defaults(settings: ResolvedSettings, context: DefaultsContext, set_default: SetDefault) -> None:
@@ -54,8 +57,12 @@ def set_language_defaults(settings: ResolvedSettings, context: DefaultsContext, 
     set_batch_size(min(64 if context.cuda else 16, context.num_tokens // 256), context, set_default, reason)
     # More epochs need more dropout.
     epochs = estimate_epochs(settings, context)
-    level = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3
-    reason, dropout = describe_epochs(epochs), (0.0, 0.1, 0.2, 0.3) if is_transformer else (0.1, 0.2, 0.35, 0.5)
+    level, reason = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3, describe_epochs(epochs)
+    weights_per_token = estimate_parameters(settings, context) / max(1, context.num_tokens)
+    max_level = next((each for bound, each in MAX_DROPOUT_LEVELS if weights_per_token < bound), level)
+    if max_level < level:
+        level, reason = max_level, f"about {weights_per_token:.2g} weights per training token: more dropout underfits"
+    dropout = (0.0, 0.1, 0.2, 0.3) if is_transformer else (0.1, 0.2, 0.35, 0.5)
     set_default("network.dropout", dropout[level], reason)
     if is_recurrent:
         set_default("recurrent.weight_dropout", (0.0, 0.0, 0.2, 0.4)[level], reason)
