@@ -112,7 +112,7 @@ def main(argv: Sequence[str]) -> int:
     option = "--columns" if trained.settings.task in OPTION_TASKS["columns"] else ""
     explanation = nullcontext() if args.columns else explain_missing_columns(trained, option)
     with ProgressBar("evaluating") as bar, explanation:
-        evaluation = trained.evaluate(args.data, split=args.split, options=options, progress=bar)
+        evaluation = trained.evaluate(args.data, split=args.split, options=options, progress=bar, start_phase=bar.start)
     if args.json:
         values = evaluation.as_dict()
         if "warnings" in values:

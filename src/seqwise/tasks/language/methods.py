@@ -61,7 +61,7 @@ class MethodEvaluation:
     ):
         self.task, self.bundle, self.data, self.store, self.options = task, bundle, data, store, options
         self.model: nn.Module = bundle.model
-        self.settings, self.progress = bundle.settings, options.progress
+        self.settings, self.progress, self.start_phase = bundle.settings, options.progress, options.start_phase
 
     def run(self) -> list[MethodResult]:
         """Returns the result of each method, in the order of PHRASES."""
@@ -78,9 +78,11 @@ class MethodEvaluation:
         temperature, origin = self.options.softmax_temperature, ""
         if temperature == "auto":
             valid, where = self._find_validation("--softmax-temperature auto", "Give a number")
+            self.start_phase("searching the temperature")
             temperature = search_temperature(self.model, valid, self.settings, self.progress)
             origin = f", chosen on {where}"
         assert isinstance(temperature, int | float)
+        self.start_phase("evaluating with the temperature")
         nats = score_at_temperatures(self.model, self.store, self.settings, [temperature], self.progress)
         text = f"temperature: logits divided by {temperature:g}{origin}; otherwise as the plain perplexity"
         return MethodResult("temperature", float(nats), text)
@@ -90,8 +92,10 @@ class MethodEvaluation:
         cache = CacheSettings(options.cache_window, options.cache_weight, options.cache_theta)
         if options.cache_search:
             valid, where = self._find_validation("--cache-search", "Give --cache-weight and --cache-theta")
+            self.start_phase("searching the cache")
             cache = search_cache(self.model, valid, self.settings, cache.window, self.progress)
             origin = f", chosen on {where}"
+        self.start_phase("evaluating with the cache")
         nats = score_with_cache(self.model, self.store, self.settings, cache, self.progress)
         context = "one stream over the whole text"
         if not self.model.stateful:
@@ -103,12 +107,15 @@ class MethodEvaluation:
         dynamic = DynamicSettings.from_options(options, model, self.settings)
         if dynamic.method == "rms":
             training, where = self._find_training()
+            self.start_phase("gradient statistics")
             rms = measure_rms_gradients(model, training, self.settings, dynamic.segment, self.progress)
             origin = f"; gradient statistics of {where}"
         if options.dynamic_search:
             valid, where = self._find_validation("--dynamic-search", "Give --dynamic-rate")
+            self.start_phase("searching dynamic evaluation")
             dynamic = search_dynamic(model, valid, self.settings, dynamic, rms, self.progress)
             origin += f"; rate{' and decay' if rms else ''} chosen on {where}"
+        self.start_phase("dynamic evaluation")
         nats, _ = score_dynamically(model, self.store, self.settings, dynamic, rms, self.progress)
         return MethodResult("dynamic", nats, f"dynamic evaluation: {dynamic.describe()}{origin}")
 

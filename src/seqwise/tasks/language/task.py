@@ -143,6 +143,7 @@ class Language(CorpusTask):
             sums = score_text(model, store, settings, progress=options.progress, block_sums=block_sums)
         method_results = MethodEvaluation(cls, bundle, data, store, options).run()
         if options.out is not None:
+            options.start_phase("writing predictions")
             tokenizer = bundle.preprocessor.tokenizer
             write_predictions(options.out, iterate_block_predictions(model, store, settings, tokenizer))
         info, warnings = store.info, []
