@@ -166,6 +166,7 @@ class Language(CorpusTask):
             description,
             "\n".join([describe_context(model, settings, store), *(each.description for each in method_results)]),
             warnings=tuple(warnings),
+            data_notes=tuple(note for each in method_results for note in each.notes),
             seconds=watch.seconds,
             examples=examples,
             primary_metric="perplexity",
