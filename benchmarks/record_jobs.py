@@ -23,11 +23,10 @@ from typing import Any
 
 import yaml
 
-from seqwise.cli.recipes import build_evaluation_options
 from seqwise.config import combine_settings
 from seqwise.errors import UsageError
 from seqwise.files import write_text
-from seqwise.recipe_files import Recipe, find_recipe
+from seqwise.recipe_files import Recipe, build_evaluation_options, find_recipe
 from seqwise.recipe_results import RecipeResults, SeedResult, add_results, get_results_file, read_results
 from seqwise.training.rows import read_metrics
 

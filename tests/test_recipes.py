@@ -19,10 +19,9 @@ from tiny_data import WRITERS
 from seqwise.budget import Budget
 from seqwise.cli.evaluate import Evaluate
 from seqwise.cli.main import main
-from seqwise.cli.recipes import build_evaluation_options
 from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import LOWER_IS_BETTER
-from seqwise.recipe_files import Recipe, list_recipe_names, read_recipe
+from seqwise.recipe_files import Recipe, build_evaluation_options, list_recipe_names, read_recipe
 from seqwise.recipe_results import (
     RecipeResults,
     SeedResult,

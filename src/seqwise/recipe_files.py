@@ -8,7 +8,10 @@ is not in the file but beside it: `recipe_results.py`. This module does not trai
 
 from __future__ import annotations
 
+import argparse
 import json
+import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -176,6 +179,35 @@ def describe_other_data(name: str, fingerprint: str) -> str:
         return ""
     problem = f"this is not the data of the recipe {name}, or it has other splits: published numbers do not apply."
     return f"{problem} The recipe is for {recipe.data_name}, see {DATA_SECTION}"
+
+
+def find_recipe_name(command: str) -> str | None:
+    """Returns the value of `--recipe` in the command that started a run; None if there is none."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--recipe")
+    with suppress(ValueError, argparse.ArgumentError):  # the command in config.yaml may have been edited
+        return parser.parse_known_args(shlex.split(command))[0].recipe
+    return None
+
+
+def build_evaluate_commands(recipe: Recipe, run: str, data: str) -> list[str]:
+    """Returns the command of each evaluation; `run` and `data` are quoted already."""
+    options = [shlex.join(build_evaluation_options(each.options)) for each in recipe.evaluations.values()]
+    return [f"seqwise evaluate {run} {data} --split {recipe.split} {each}".rstrip() for each in options]
+
+
+def build_evaluation_options(options: dict[str, Any]) -> list[str]:
+    """Returns options of `seqwise evaluate` as they are typed; a switch has no value."""
+    words = []
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            words.append(option)
+        elif value is False:
+            words.append(option.replace("--", "--no-", 1))
+        else:
+            words += [option, str(value)]
+    return words
 
 
 def _parse_recipe(values: dict[str, Any], path: Path, text: str) -> Recipe:

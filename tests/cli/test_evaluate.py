@@ -8,6 +8,7 @@ import math
 import pytest
 
 from seqwise.cli import console
+from seqwise.cli.progress import ProgressBar
 from seqwise.config import FAMILIES
 from seqwise.metrics.evaluation import DEFINITIONS
 
@@ -84,6 +85,22 @@ def test_temperature_and_cache_are_printed_below_the_plain_perplexity(seqwise_co
     ]
     assert "temperature: logits divided by 0.9; otherwise as the plain perplexity" in result.err
     assert "cache: the last 100 tokens, weight 0.2, theta 1; one stream over the whole text" in result.err
+
+
+def test_each_method_names_its_parts_and_counts_each_to_the_end(seqwise_command, trained_run, book, monkeypatch):
+    phases: list[tuple[str, list[float]]] = []
+    monkeypatch.setattr(ProgressBar, "start", lambda bar, label: phases.append((label, [])))
+    monkeypatch.setattr(ProgressBar, "__call__", lambda bar, done, total: phases[-1][1].append(done / total))
+    options = "--softmax-temperature auto --cache --cache-search --dynamic --dynamic-method rms --dynamic-search"
+    assert seqwise_command("evaluate", trained_run(), book, *options.split()).status == 0
+    assert [label for label, _ in phases] == [
+        *("evaluating", "searching the temperature", "evaluating with the temperature"),
+        *("searching the cache", "evaluating with the cache"),
+        *("gradient statistics", "searching dynamic evaluation", "dynamic evaluation"),
+    ]
+    for label, shares in phases:
+        assert shares == sorted(shares), label
+        assert shares[-1] == pytest.approx(1, abs=0.01), label
 
 
 @pytest.mark.parametrize("columns", [60, 100])

@@ -88,6 +88,9 @@ MISTAKES: dict[str, list[str]] = {
     "evaluate RUN book.txt --cache-window 9": ["--cache-window", "Add --cache"],
     "evaluate RUN book.txt --dynamic --dynamic-decay 0.1": ["--dynamic-decay", "Add --dynamic-method rms"],
     "evaluate RUN book.txt --cache --cache-search --cache-theta 2": ["--cache-theta", "--cache-search"],
+    "evaluate RUN book.txt --dynamic --dynamic-search --dynamic-rate 0.1": [
+        "--dynamic-rate is chosen by --dynamic-search", "Leave out one of them",
+    ],
     "evaluate RUN book.txt --softmax-temperature hot": ["--softmax-temperature", "hot"],
     "vectors train book.txt --x-max 10 --out v.safetensors": ["--x-max", "--method glove only", "skipgram"],
     # Files and data

@@ -99,3 +99,22 @@ def test_a_log_file_has_lines_of_progress_even_while_nothing_is_reported(log_fil
             time.sleep(0.01)
     assert "reading: 25% after 0:00" in log_file.getvalue().splitlines()
     assert set(log_file.getvalue().splitlines()) <= {"reading: after 0:00", "reading: 25% after 0:00"}
+
+
+def test_each_part_of_the_work_has_its_name_and_is_counted_from_zero(log_file, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS_PER_LINE", 0.01)
+    with progress.ProgressBar("evaluating") as bar:
+        bar(120, 120)
+        bar.start("searching the cache")
+        lines = log_file.getvalue().count("\n")
+        while log_file.getvalue().count("\n") < lines + 2:
+            time.sleep(0.01)
+    assert log_file.getvalue().splitlines()[-1] == "searching the cache: after 0:00"
+
+
+def test_a_terminal_shows_the_part_of_the_work(terminal):
+    with progress.ProgressBar("evaluating") as bar:
+        bar(120, 120)
+        bar.start("searching the cache")
+        (shown,) = bar.live.tasks
+    assert (shown.description, shown.completed) == ("searching the cache", 0)

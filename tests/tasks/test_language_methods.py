@@ -6,6 +6,7 @@ import math
 import shutil
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from seqwise.errors import NonFiniteError, UsageError
 from seqwise.metrics.options import DYNAMIC_RATES, DYNAMIC_SEGMENTS, TextEvaluationOptions
 from seqwise.tasks.language import cache as cache_module
 from seqwise.tasks.language import dynamic as dynamic_module
+from seqwise.tasks.language import methods
 from seqwise.tasks.language.cache import CacheSettings, ContinuousCache, score_with_cache, search_cache
 from seqwise.tasks.language.dynamic import (
     DynamicSettings,
@@ -33,6 +35,7 @@ from seqwise.tasks.language.dynamic import (
     score_dynamically,
     search_dynamic,
 )
+from seqwise.tasks.language.methods import SearchedNumber, note_edges
 from seqwise.tasks.language.scoring import score_text
 from seqwise.tasks.language.temperature import TEMPERATURES, score_at_temperatures, search_temperature
 from seqwise.tasks.task import InferenceOptions
@@ -138,6 +141,8 @@ def test_all_methods_together_have_the_values_of_each_alone(get_trained_model, b
         ({"dynamic_decay": -0.1}, "--dynamic-decay"),
         ({"dynamic_epsilon": 0.0}, "--dynamic-epsilon"),
         ({"dynamic_segment": 0}, "--dynamic-segment must be at least 1"),
+        ({"dynamic_search": True, "dynamic_rate": 0.05}, "--dynamic-rate is chosen by --dynamic-search"),
+        ({"cache_search": True, "cache_theta": 2.0}, "--cache-theta is chosen by --cache-search"),
     ],
 )
 def test_invalid_options_are_rejected(values, expected):
@@ -149,6 +154,47 @@ def test_the_old_name_of_the_dynamic_rate_is_accepted_with_a_warning():
     with pytest.warns(FutureWarning, match="the option 'rate' is now called 'dynamic_rate'"):
         options = override_options(InferenceOptions(), {"rate": 0.5})
     assert options.dynamic_rate == 0.5
+
+
+def test_a_number_at_the_edge_of_its_grid_is_noted_with_the_next_one():
+    weight, theta = SearchedNumber("--a", 0.3, (0.1, 0.3, 0.5)), SearchedNumber("--b", 2.0, (0.5, 2.0, 8.0))
+    assert note_edges("--search", [weight, theta]) == []
+    where = "at the edge of the searched values, beyond which a better one may exist"
+    assert note_edges("--search", [weight, replace(theta, value=8.0)]) == [
+        f"--search chose --b 8, {where}. Instead, try --a 0.3 --b 32 with --split valid."
+    ]
+    assert note_edges("--search", [replace(weight, value=0.5), replace(theta, value=0.5)]) == [
+        f"--search chose --a 0.5 and --b 0.5, {where}. Instead, try --a 0.833 --b 0.125 with --split valid."
+    ]
+
+
+def test_each_search_notes_a_number_at_the_edge(get_trained_model, book, monkeypatch):
+    loaded = get_trained_model()
+    monkeypatch.setattr(methods, "search_temperature", lambda *_: 1.3)
+    monkeypatch.setattr(methods, "search_cache", lambda *_: CacheSettings(500, 0.2, 3.3))
+    monkeypatch.setattr(methods, "search_dynamic", lambda _, __, ___, dynamic, *____: replace(dynamic, rate=0.05))
+    options = {"softmax_temperature": "auto", "cache": True, "cache_search": True, "dynamic": True}
+    evaluation = loaded.evaluate(book, **options, dynamic_search=True)
+    trials = ["--softmax-temperature 1.32", "--cache-weight 0.2 --cache-theta 4.95", "--dynamic-rate 0.025"]
+    for note, trial in zip(evaluation.data_notes, trials, strict=True):
+        assert note.endswith(f"Instead, try {trial} with --split valid.")
+    monkeypatch.setattr(methods, "search_cache", lambda *_: CacheSettings(500, 0.0, 0.05))
+    (note,) = loaded.evaluate(book, cache=True, cache_search=True).data_notes
+    assert note == "--cache-search chose --cache-weight 0: the cache does not help on the validation split."
+
+
+def test_the_documented_grids_and_segments_are_those_of_the_code(get_trained_model):
+    page = " ".join((Path(__file__).parents[2] / "docs/language.md").read_text(encoding="utf-8").split())
+    first, second, *_, last = TEMPERATURES
+    assert f"searches T in [{first:g}, {last:g}]" in page
+    assert f"T = {first:.2f}, {second:.2f} … {last:.2f}; λ up to {cache_module.WEIGHTS[-1]} and" in page
+    assert f"θ between {cache_module.THETAS[0]} and {cache_module.THETAS[-1]};" in page
+    loaded = get_trained_model("transformer")
+    settings = loaded.settings.model_copy(update={"data": loaded.settings.data.model_copy(update={"window": 64})})
+    for method in ("sgd", "rms"):
+        options = TextEvaluationOptions(dynamic_method=method)
+        segment = DynamicSettings.from_options(options, loaded.model, settings).segment
+        assert f"half a window and one, which is {segment} with a window of 64" in page
 
 
 @pytest.mark.parametrize("method", METHODS)

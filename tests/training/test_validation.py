@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -12,11 +13,12 @@ from seqwise.budget import Budget
 from seqwise.cli.progress import TrainingDisplay
 from seqwise.data.batch import iterate_by_length, spread_indices
 from seqwise.tasks.task import Size
-from seqwise.training import training_run, validation
+from seqwise.training import loop, training_run, validation
 from seqwise.training.checkpoints import load_newest_checkpoint
 from seqwise.training.distribution import World
 from seqwise.training.run import Run
 from seqwise.training.validation import (
+    choose_meaningful_share,
     choose_minimum_share,
     choose_share,
     count_budget_tokens,
@@ -83,16 +85,75 @@ def test_a_time_budget_determines_how_many_tokens_are_validated(monkeypatch, sec
         clock[0] += share * split.num_tokens / 10_000
 
     monkeypatch.setattr(validation, "read_clock", lambda: clock[0])
-    assert measure_share(split, seconds, World(), validate) * split.num_tokens == pytest.approx(tokens)
+    share, duration = measure_share(split, seconds, World(), validate)
+    assert share * split.num_tokens == pytest.approx(tokens)
+    assert duration == pytest.approx(tokens / 10_000)
     assert clock[0] < 0.05 * seconds  # what the measurement itself takes
+
+
+@pytest.mark.parametrize(
+    ("split", "tokens"),
+    [
+        (Size(10_000_000), 2_000),
+        (Size(10_000_000, num_examples=10_000), 20_000),  # 20 examples
+        (Size(1_500), 1_500),
+    ],
+)
+def test_however_short_the_budget_a_meaningful_part_is_validated(monkeypatch, split, tokens):
+    """The model evaluates 300 tokens per second, so that a hundredth of a second would be enough for 3."""
+    clock = [0.0]
+
+    def validate(share: float) -> None:
+        clock[0] += share * split.num_tokens / 300
+
+    monkeypatch.setattr(validation, "read_clock", lambda: clock[0])
+    share, duration = measure_share(split, 2.0, World(), validate)
+    assert share * split.num_tokens == pytest.approx(tokens)
+    assert duration == pytest.approx(tokens / 300)
+    assert clock[0] == pytest.approx(2 * tokens / 300), "the measurement evaluates no more than that, twice"
+
+
+def explain(share: float, split: Size, has_interval: bool = False, seconds: float = 0.0, budget: str = "1h") -> str:
+    return explain_share(share, split, has_interval, seconds, Budget.parse(budget))
 
 
 def test_the_budget_explains_a_part_above_the_minimum_unless_the_interval_is_set():
     split = Size(1_500_000)
     share = choose_share(split, budget_tokens=10_000_000)
-    assert explain_share(share, split, has_interval=False) == ", so that it takes at most 10% of the budget"
-    assert explain_share(share, split, has_interval=True) == ""
-    assert "minimum" in explain_share(choose_share(split, budget_tokens=100_000), split, has_interval=False)
+    assert explain(share, split) == ", so that it takes at most 10% of the budget"
+    assert explain(share, split, has_interval=True) == ""
+    assert "minimum" in explain(choose_share(split, budget_tokens=100_000), split)
+
+
+def test_a_part_that_takes_more_than_the_budget_is_explained_with_its_time():
+    split = Size(200_000)
+    share, reason = choose_meaningful_share(split), ", the minimum for a meaningful result"
+    assert share == 0.01
+    assert explain(share, split, seconds=0.9, budget="10s") == reason
+    assert explain(share, split, seconds=6.94, budget="1000-tokens") == reason
+    reason += ". It takes about 6.9 s, more than 10% of the budget"
+    assert explain(share, split, has_interval=True, seconds=6.94, budget="10s") == reason
+    reason += ": only the end of the training is validated, beyond the budget"
+    assert explain(share, split, seconds=6.94, budget="10s") == reason
+
+
+def test_a_validation_that_is_longer_than_the_budget_allows_is_done_at_the_end_only(
+    book, tmp_path, capsys, monkeypatch
+):
+    """The clock of the run moves by a second at each reading, so a validation takes 1 s."""
+    clock = itertools.count()
+    for module in (loop, training_run, validation):
+        monkeypatch.setattr(module, "read_clock", lambda: float(next(clock)))
+    assert train(book, *OPTIONS, "--budget", "9s", "--out", tmp_path / "run") == 0
+    size = training_run.open_task(Run.open(tmp_path / "run")).valid_size().num_tokens
+    log = capsys.readouterr().err
+    assert (
+        f"validation: {200_000 / size:.2g}% of the split, 2,000 tokens, during training, the minimum for a mean" in log
+    )
+    assert "It takes about 1.0 s, more than 10% of the budget: only the end of the training is validated, beyond" in log
+    last = Run.open(tmp_path / "run").read_metrics()[-1]
+    assert list_validated_steps(tmp_path / "run") == [last["step"]]
+    assert last["step"] > 1
 
 
 def test_a_run_validates_on_a_part_of_the_split_and_at_the_end_on_more_of_it(book, tmp_path, capsys, small_minimum):

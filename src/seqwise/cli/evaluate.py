@@ -17,7 +17,7 @@ from seqwise.cli.options import UNSET, list_typed, parse
 from seqwise.cli.predict import DECODING_OPTION_TASKS, DecodingOptions, build_beam_search, reject_options_of_other_tasks
 from seqwise.config import Device
 from seqwise.errors import UsageError
-from seqwise.metrics.options import DynamicMethod, FloatOrAuto, TextEvaluationOptions
+from seqwise.metrics.options import DynamicMethod, FloatOrAuto, TextEvaluationOptions, reject_searched
 
 if TYPE_CHECKING:
     from seqwise.metrics.evaluation import Evaluation
@@ -77,7 +77,7 @@ class Evaluate(DecodingOptions):
     dynamic_epsilon: float = TextEvaluationOptions.dynamic_epsilon
     """rms: added to the root mean square of a gradient."""
     dynamic_segment: Annotated[int | None, UNSET] = None
-    """Tokens between updates; sgd 20, rms 5, half a window for models without a state unless set."""
+    """Tokens between updates; sgd 20, rms 5, half a window and one for models without a state unless set."""
     dynamic_search: bool = TextEvaluationOptions.dynamic_search
     """Choose --dynamic-rate, and with rms --dynamic-decay, on the validation split."""
     out: Annotated[Path | None, UNSET] = None
@@ -112,7 +112,7 @@ def main(argv: Sequence[str]) -> int:
     option = "--columns" if trained.settings.task in OPTION_TASKS["columns"] else ""
     explanation = nullcontext() if args.columns else explain_missing_columns(trained, option)
     with ProgressBar("evaluating") as bar, explanation:
-        evaluation = trained.evaluate(args.data, split=args.split, options=options, progress=bar)
+        evaluation = trained.evaluate(args.data, split=args.split, options=options, progress=bar, start_phase=bar.start)
     if args.json:
         values = evaluation.as_dict()
         if "warnings" in values:
@@ -144,10 +144,7 @@ def _reject_unused(args: Evaluate, typed: Sequence[str], task: str) -> None:
             raise UsageError(f"{option} has an effect with --{method} only.", fix=f"Add --{method}.")
         if name in ("dynamic_decay", "dynamic_epsilon") and args.dynamic_method != "rms":
             raise UsageError(f"{option} has an effect with --dynamic-method rms only.", fix="Add --dynamic-method rms.")
-        if name in ("cache_weight", "cache_theta") and args.cache_search:
-            raise UsageError(f"{option} is chosen by --cache-search.", fix="Leave out one of them.")
-        if name == "dynamic_decay" and args.dynamic_search:
-            raise UsageError(f"{option} is chosen by --dynamic-search.", fix="Leave out one of them.")
+        reject_searched(args, name)
 
 
 def _print_evaluation(evaluation: Evaluation) -> None:

@@ -93,8 +93,14 @@ class ProgressBar(LiveDisplay):
         bar = BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn()
         super().__init__(PlainColumn("{task.description}"), *bar)
         self.task = self.live.add_task(label, total=None)
-        self.label, self.ended = label, threading.Event()
+        self.ended = threading.Event()
+        self.start(label)
+
+    def start(self, label: str) -> None:
+        """Begins work with this name, such as the next part of an evaluation, which is counted from zero."""
         self.share: float | None = None  # unknown until it is called
+        self.label, self.started_at = label, time.monotonic()
+        self.live.reset(self.task, description=label)
 
     def __call__(self, done: int, total: int) -> None:
         self.live.update(self.task, completed=done, total=total)
@@ -102,17 +108,17 @@ class ProgressBar(LiveDisplay):
 
     def __enter__(self) -> Self:
         if self.live.disable:
-            threading.Thread(target=self._print_lines, args=(time.monotonic(),), daemon=True).start()
+            threading.Thread(target=self._print_lines, daemon=True).start()
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         self.ended.set()
         super().__exit__(*error)
 
-    def _print_lines(self, started_at: float) -> None:
+    def _print_lines(self) -> None:
         while not self.ended.wait(SECONDS_PER_LINE):
             share = "" if self.share is None else f"{self.share:.0%} "
-            console.log(f"{self.label}: {share}after {format_duration(time.monotonic() - started_at)}")
+            console.log(f"{self.label}: {share}after {format_duration(time.monotonic() - self.started_at)}")
 
 
 class VectorDisplay(LiveDisplay):

@@ -24,6 +24,8 @@ from seqwise.recipe_files import (
     DATA_SECTION,
     DATA_VARIABLE,
     Recipe,
+    build_evaluate_commands,
+    build_evaluation_options,
     find_recipe,
     list_recipe_names,
     read_recipe,
@@ -96,12 +98,6 @@ def suggest_evaluations(name: str, run: str, data: str) -> list[str]:
     return lines
 
 
-def build_evaluate_commands(recipe: Recipe, run: str, data: str) -> list[str]:
-    """Returns the command of each evaluation; `run` and `data` are quoted already."""
-    options = [shlex.join(build_evaluation_options(each.options)) for each in recipe.evaluations.values()]
-    return [f"seqwise evaluate {run} {data} --split {recipe.split} {each}".rstrip() for each in options]
-
-
 def check_prepared(name: str, data: str) -> None:
     """Raises an error if the data is that which commands of a recipe create, and does not exist yet."""
     recipe = read_recipe(name)
@@ -163,20 +159,6 @@ def _describe_expected_data(name: str, data: str, error: DataError) -> str:
         return f"{expected}, which its commands create: seqwise recipes {shlex.quote(name)}"
     unset = "" if os.environ.get(DATA_VARIABLE) else f" {DATA_VARIABLE} is not set."
     return f"{expected} ({DATA_SECTION}).{unset}"
-
-
-def build_evaluation_options(options: dict[str, Any]) -> list[str]:
-    """Returns options of `seqwise evaluate` as they are typed; a switch has no value."""
-    words = []
-    for name, value in options.items():
-        option = f"--{name.replace('_', '-')}"
-        if value is True:
-            words.append(option)
-        elif value is False:
-            words.append(option.replace("--", "--no-", 1))
-        else:
-            words += [option, str(value)]
-    return words
 
 
 def _describe(name: str, recipe: Recipe) -> dict[str, Any]:

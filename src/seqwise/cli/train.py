@@ -33,7 +33,7 @@ from seqwise.files import check_output_path
 from seqwise.image import SUFFIXES
 from seqwise.locks import lock_folder
 from seqwise.new_folders import create_folder, reserve_folder
-from seqwise.recipe_files import describe_other_data
+from seqwise.recipe_files import describe_other_data, find_recipe_name
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import Task
@@ -303,8 +303,7 @@ def _suggest_evaluations(run: Run) -> list[str]:
     """Returns the commands that evaluate a run: those of its recipe, if it was started with one that can be read,
     with the numbers to compare with."""
     folder, data = shlex.quote(str(run.folder)), shlex.quote(run.metadata.data)
-    with suppress(UsageError, ValueError):  # the command in config.yaml may have been edited
-        recipe = find_value(shlex.split(run.metadata.command), "--recipe")
-        if recipe is not None:
+    with suppress(UsageError):
+        if (recipe := find_recipe_name(run.metadata.command)) is not None:
             return suggest_evaluations(recipe, folder, data)
     return [f"seqwise evaluate {folder} {data}"]

@@ -84,7 +84,7 @@ class Evaluation:
     method: str = ""  # how the model was used, such as its beam, in words
     tables: tuple[Table, ...] = ()
     warnings: tuple[str, ...] = ()
-    data_notes: tuple[str, ...] = field(default=(), kw_only=True)  # how the data was read, such as its encoding
+    data_notes: tuple[str, ...] = field(default=(), kw_only=True)  # how data was read; edges of searches
     seconds: float = 0.0  # inference time, without reading the data
     examples: ExampleScores | None = field(default=None, compare=False, repr=False)  # None unless requested
     primary_metric: str = ""

@@ -20,6 +20,12 @@ DynamicMethod = Literal["sgd", "rms"]
 DYNAMIC_RATES = {"sgd": 0.1, "rms": 5e-5}
 DYNAMIC_SEGMENTS = {"sgd": 20, "rms": 5}
 
+# Search → the options that it chooses, which must not be set.
+SEARCHED_OPTIONS = {
+    "cache_search": ("cache_weight", "cache_theta"),
+    "dynamic_search": ("dynamic_rate", "dynamic_decay"),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextEvaluationOptions:
@@ -36,7 +42,7 @@ class TextEvaluationOptions:
     dynamic_rate: float | None = None  # learning rate; None: that of DYNAMIC_RATES
     dynamic_decay: float = 0.002  # rms: λ, how fast weights return to those of the run
     dynamic_epsilon: float = 2e-5  # rms: ε, added to the root mean square of a gradient
-    dynamic_segment: int | None = None  # tokens between updates; None: DYNAMIC_SEGMENTS, or half a window
+    dynamic_segment: int | None = None  # tokens between updates; None: DYNAMIC_SEGMENTS, or half a window and one
     dynamic_search: bool = False  # choose the learning rate, and with rms the decay, on the validation split
 
     def __post_init__(self) -> None:
@@ -53,6 +59,17 @@ class TextEvaluationOptions:
         for name in ("cache_window", "dynamic_segment"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise UsageError(f"--{name.replace('_', '-')} must be at least 1; received {value}.")
+        for name in (name for names in SEARCHED_OPTIONS.values() for name in names):
+            if getattr(self, name) != getattr(TextEvaluationOptions, name):
+                reject_searched(self, name)
+
+
+def reject_searched(options: object, name: str) -> None:
+    """Raises an error if one of the options is a search that chooses the option `name`."""
+    for search, names in SEARCHED_OPTIONS.items():
+        if name in names and getattr(options, search):
+            option, search_option = (f"--{each.replace('_', '-')}" for each in (name, search))
+            raise UsageError(f"{option} is chosen by {search_option}.", fix="Leave out one of them.")
 
 
 def _check_range(name: str, value: object, minimum: float = -math.inf, above: float = -math.inf) -> None:

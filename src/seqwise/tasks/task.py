@@ -50,12 +50,11 @@ class Preprocessor:
 
     Attributes are JSON values: labels, tags, scales, columns. The tokeniser called "text" is saved as `tokenizer.json`,
     one called "de" as `tokenizer.de.json`, the attributes as `task.json`.
-    `extra_words` are added to a vocabulary that is built later; they are not saved.
     """
 
     tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
     attributes: dict[str, Any] = field(default_factory=dict)
-    extra_words: Sequence[str] = ()
+    extra_words: Sequence[str] = ()  # added to a vocabulary that is built later; not saved
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -131,6 +130,7 @@ class InferenceOptions(TextEvaluationOptions):
     examples: bool = False  # evaluate: also return what each example adds to the primary metric
     primary_metric: str | None = None  # evaluate: overrides the primary metric of a task that has several
     progress: ProgressCallback = no_progress  # evaluate: called with the number of examples done and their total
+    start_phase: LogFunction = no_log  # evaluate: called with the name of each further part of the work
 
     def __post_init__(self) -> None:
         check_option_types(self)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from html import escape
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
+from seqwise.errors import UsageError
 from seqwise.printable import make_printable
+from seqwise.recipe_files import build_evaluate_commands, find_recipe_name, read_recipe
 from seqwise.svg import BLUE, BOTTOM, GREY, ORANGE, RIGHT, WIDTH, Chart, Point, build_document, choose_ticks
 from seqwise.tasks import get_task
 from seqwise.tasks.task import Task
@@ -22,8 +25,8 @@ def build_model_card(run: Run, task: Task, model_size: str) -> str:
     """Returns the card: task, data, size of the model, validation, and the commands to train and use it."""
     metadata = run.metadata
     lines = "\n".join([*_describe_data_and_model(run, model_size), *_describe_training(run, task)])
-    uses = [("evaluate", metadata.data), ("predict", get_example_input(run))]
-    commands = "\n".join(shlex.join(["seqwise", command, str(run.folder), value]) for command, value in uses)
+    predict = shlex.join(["seqwise", "predict", str(run.folder), get_example_input(run)])
+    commands = "\n".join([*_build_evaluate_commands(run), predict])
     return f"""# {format_words(run.settings.model)}, {format_words(run.settings.task)}
 
 {lines}
@@ -38,6 +41,15 @@ Use it:
 
 All settings are in `config.yaml`, the machine in `env.json`, the curve in `metrics.jsonl`.
 """
+
+
+def _build_evaluate_commands(run: Run) -> list[str]:
+    """Returns the commands that evaluate a run: those of its recipe, if it was started with one that can be read."""
+    folder, data = shlex.quote(str(run.folder)), shlex.quote(run.metadata.data)
+    with suppress(UsageError):
+        if (recipe := find_recipe_name(run.metadata.command)) is not None:
+            return build_evaluate_commands(read_recipe(recipe), folder, data)
+    return [f"seqwise evaluate {folder} {data}"]
 
 
 def _describe_data_and_model(run: Run, model_size: str) -> list[str]:

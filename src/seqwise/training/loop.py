@@ -53,7 +53,7 @@ from seqwise.training.step import (
     explain_non_finite,
     get_objective,
 )
-from seqwise.training.validation import MAX_VALIDATION_SHARE, NUM_VALIDATIONS
+from seqwise.training.validation import MAX_VALIDATION_SHARE, NUM_VALIDATIONS, is_too_long
 
 UPDATE_TOO_LARGE = "the update of the weights does not fit into memory"
 STALL_WINDOW = 5  # averaged SGD starts after this many validations without improvement (Merity et al. 2018)
@@ -288,7 +288,8 @@ class Trainer:
         spent_share = len(self.state.history) * self.validation_cost
         if self.budget.unit == "seconds":
             spent_share = self.state.validating / self.budget.amount
-        if spent_share > MAX_VALIDATION_SHARE * progress and progress < 1:
+        has_no_time = is_too_long(self.state.validation_seconds, self.budget)
+        if (has_no_time or spent_share > MAX_VALIDATION_SHARE * progress) and progress < 1:
             return False
         return self._count_due_validations(progress) > self.state.validations
 

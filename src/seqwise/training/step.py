@@ -71,7 +71,7 @@ class TrainerState:
     ended: str = ""  # why training has ended; "" if it has not
     validating: float = 0.0  # seconds of validation that are part of the budget
     validating_outside: float = 0.0  # seconds of other validations, such as the last one
-    validation_seconds: float = 0.0  # duration of the newest validation
+    validation_seconds: float = 0.0  # duration of the newest validation, before the first an estimate
     validation_share: float = 0.0  # share of the validation split that is evaluated; 0: not yet chosen
     reading: float = 0.0  # seconds spent on reading the data
     saving: float = 0.0  # seconds spent on saving weights and checkpoints

@@ -60,6 +60,7 @@ from seqwise.training.validation import (
     describe_share,
     estimate_share,
     explain_share,
+    is_too_long,
     measure_share,
 )
 from seqwise.training.watch import LayerWatch
@@ -221,13 +222,16 @@ class TrainingRun:
             state.validation_share = choose_share(split, self.budget_tokens)
         elif not state.validation_share:
             start = read_clock()
-            state.validation_share = measure_share(split, trainer.budget.amount, self.world, self._validate)
+            measured = measure_share(split, trainer.budget.amount, self.world, self._validate)
+            state.validation_share, state.validation_seconds = measured
             state.validating_outside += read_clock() - start
         if state.validation_share < 1 and self.budget_tokens is not None:
             trainer.validation_cost = FORWARD_COST * state.validation_share * split.num_tokens / self.budget_tokens
-        if state.validation_share < 1 and not state.ended:
+        seconds = state.validation_seconds
+        if (state.validation_share < 1 or is_too_long(seconds, trainer.budget)) and not state.ended:
             share = describe_share(state.validation_share, split.num_tokens, self.task.unit)
-            reason = explain_share(state.validation_share, split, bool(trainer.settings.validate_every))
+            has_interval = bool(trainer.settings.validate_every)
+            reason = explain_share(state.validation_share, split, has_interval, seconds, trainer.budget)
             self.log(f"validation: {share} during training{reason}.")
 
     def finish(self) -> Summary | None:

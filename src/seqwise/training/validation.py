@@ -4,7 +4,7 @@ During training it is a fixed subset, evenly spaced, so that all validations of 
 chosen before the first update. For a budget in tokens or epochs it depends only on numbers of tokens, so a repeated run
 has the same subset. For a budget in time the speed is measured. At the end the best weights are evaluated on as much of
 the split as another tenth of the budget allows. A small split is evaluated as a whole, unless a budget in time is too
-short for it.
+short for it. However short the budget, no less is evaluated than what has a meaningful result.
 """
 
 from __future__ import annotations
@@ -25,15 +25,26 @@ FORWARD_COST = 1 / 3  # of training on a token: a backward pass takes about twic
 # On less, two validations differ by chance, by 2 % of perplexity or of accuracy. If evaluating so much takes too long,
 # there are fewer validations instead.
 MIN_TOKENS, MIN_EXAMPLES = 50_000, 500
+# On a twenty-fifth of that, chance is five times as large, 10 %. On less, the number says nothing.
+MEANINGFUL_TOKENS, MEANINGFUL_EXAMPLES = 2_000, 20
 MAX_PARTIAL_SHARE = 0.8  # of a split; a larger share becomes the whole split
-FIRST_MEASURED_TOKENS = 2_000  # evaluated first to measure the speed, then GROWTH times as many, and so on
-GROWTH = 4
+GROWTH = 4  # from one share that is evaluated to measure the speed to the next
 
 
 def choose_minimum_share(split: Size) -> float:
     """Returns the smallest share of the split on which two validations can be compared reliably."""
-    share_by_examples = MIN_EXAMPLES / split.num_examples if split.num_examples else 0.0
-    return _round_up(max(MIN_TOKENS / max(1, split.num_tokens), share_by_examples))
+    return _choose_share_of(split, MIN_TOKENS, MIN_EXAMPLES)
+
+
+def choose_meaningful_share(split: Size) -> float:
+    """Returns the smallest share of the split that is ever evaluated."""
+    return _choose_share_of(split, MEANINGFUL_TOKENS, MEANINGFUL_EXAMPLES)
+
+
+def _choose_share_of(split: Size, num_tokens: int, num_examples: int) -> float:
+    """Returns the share of the split that has at least so many tokens and examples."""
+    share_by_examples = num_examples / split.num_examples if split.num_examples else 0.0
+    return _round_up(max(num_tokens / max(1, split.num_tokens), share_by_examples))
 
 
 def choose_share(split: Size, budget_tokens: float) -> float:
@@ -46,13 +57,16 @@ def estimate_share(split: Size, budget_tokens: float) -> float:
     return MAX_VALIDATION_SHARE * budget_tokens / FORWARD_COST / max(1, split.num_tokens)
 
 
-def measure_share(split: Size, seconds: float, world: World, validate: Callable[[float], object]) -> float:
-    """Returns the share of the split to evaluate during `seconds` of training, by the speed of `validate(share)`.
+def measure_share(
+    split: Size, seconds: float, world: World, validate: Callable[[float], object]
+) -> tuple[float, float]:
+    """Returns the share of the split to evaluate during `seconds` of training, and about how long that takes.
 
-    A validation takes at most `GROWTH` times its part of the budget; if it takes more than its part, there are fewer.
+    The speed is that of `validate(share)`. A validation takes at most `GROWTH` times its part of the budget, unless the
+    share would not be meaningful; if it takes more than its part, there are fewer.
     """
     seconds_per_validation = MAX_VALIDATION_SHARE * seconds / NUM_VALIDATIONS
-    share = min(1.0, FIRST_MEASURED_TOKENS / max(1, split.num_tokens))
+    share = choose_meaningful_share(split)
     validate(share)  # compiles kernels, which is not measured
     while True:
         start = read_clock()
@@ -62,7 +76,9 @@ def measure_share(split: Size, seconds: float, world: World, validate: Callable[
             break
         share = min(1.0, share * GROWTH)
     affordable_share = share * seconds_per_validation / max(1e-9, duration)
-    return _round_up(max(affordable_share, min(choose_minimum_share(split), affordable_share * GROWTH)))
+    required_share = max(min(choose_minimum_share(split), affordable_share * GROWTH), choose_meaningful_share(split))
+    chosen_share = _round_up(max(affordable_share, required_share))
+    return chosen_share, duration * chosen_share / share
 
 
 def count_budget_tokens(budget: Budget, tokens_per_epoch: int) -> float | None:
@@ -77,11 +93,22 @@ def describe_share(share: float, num_tokens: int, unit: str) -> str:
     return f"{100 * share:.2g}% of the split, {share * num_tokens:,.0f} {unit}," if share < 1 else "all of the split"
 
 
-def explain_share(share: float, split: Size, has_interval: bool) -> str:
-    """Returns why this share is evaluated during training, as the end of a sentence.
+def is_too_long(seconds: float, budget: Budget) -> bool:
+    """Returns whether a single validation takes more of a budget in time than all of them may take."""
+    return budget.unit == "seconds" and seconds > MAX_VALIDATION_SHARE * budget.amount
+
+
+def explain_share(share: float, split: Size, has_interval: bool, seconds: float, budget: Budget) -> str:
+    """Returns why this share, which takes `seconds`, is evaluated during training, as the end of a sentence.
 
     With an interval between validations that the user has set, they may take more of the budget.
     """
+    if share == choose_meaningful_share(split):
+        reason = ", the minimum for a meaningful result"
+        if is_too_long(seconds, budget):
+            reason += f". It takes about {seconds:.1f} s, more than {MAX_VALIDATION_SHARE:.0%} of the budget"
+            reason += "" if has_interval else ": only the end of the training is validated, beyond the budget"
+        return reason
     if share == choose_minimum_share(split):
         return ", the minimum with which two validations can be compared"
     return "" if has_interval else f", so that it takes at most {MAX_VALIDATION_SHARE:.0%} of the budget"

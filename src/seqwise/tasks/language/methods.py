@@ -6,6 +6,7 @@ the text that is scored. Their results are published apart from the plain perple
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -14,15 +15,17 @@ from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import Perplexity
 from seqwise.tasks.corpus_task import CorpusTask
-from seqwise.tasks.language.cache import CacheSettings, score_with_cache, search_cache
+from seqwise.tasks.language.cache import THETAS, WEIGHTS, CacheSettings, score_with_cache, search_cache
 from seqwise.tasks.language.dynamic import (
+    DECAYS,
+    RATE_FACTORS,
     DynamicSettings,
     measure_rms_gradients,
     score_dynamically,
     search_dynamic,
 )
 from seqwise.tasks.language.ngram import NGramModel
-from seqwise.tasks.language.temperature import score_at_temperatures, search_temperature
+from seqwise.tasks.language.temperature import TEMPERATURES, score_at_temperatures, search_temperature
 from seqwise.tasks.task import InferenceOptions, ModelBundle
 
 METRICS = ("perplexity", "word_perplexity", "bits_per_character")
@@ -42,6 +45,7 @@ class MethodResult:
     prefix: str  # of its metrics: a key of PHRASES
     nats: float
     description: str
+    notes: Sequence[str] = ()
 
     def compute_metrics(self, store: TokenStore) -> dict[str, float]:
         """Returns the metrics under names of their own, such as `cache_perplexity`."""
@@ -53,6 +57,36 @@ class MethodResult:
         return {f"{self.prefix}_{name}": f"as {name}, {PHRASES[self.prefix]}" for name in METRICS}
 
 
+@dataclass(frozen=True)
+class SearchedNumber:
+    """A number that a search has chosen from a grid."""
+
+    option: str
+    value: float
+    grid: Sequence[float]  # sorted
+
+    @property
+    def is_at_edge(self) -> bool:
+        return self.value in (self.grid[0], self.grid[-1])
+
+    def choose_next(self) -> float:
+        """Returns the value to try next: at an edge the one with which the grid would continue, else the chosen one."""
+        if not self.is_at_edge:
+            return self.value
+        neighbour = self.grid[1] if self.value == self.grid[0] else self.grid[-2]
+        return self.value**2 / neighbour
+
+
+def note_edges(search: str, numbers: Sequence[SearchedNumber]) -> list[str]:
+    """Returns a note if a search has chosen a number at the edge of its grid."""
+    edges = " and ".join(f"{each.option} {each.value:g}" for each in numbers if each.is_at_edge)
+    if not edges:
+        return []
+    where = "at the edge of the searched values, beyond which a better one may exist"
+    trial = " ".join(f"{each.option} {each.choose_next():.3g}" for each in numbers)
+    return [f"{search} chose {edges}, {where}. Instead, try {trial} with --split valid."]
+
+
 class MethodEvaluation:
     """Evaluates one text by the methods that the options ask for."""
 
@@ -61,7 +95,7 @@ class MethodEvaluation:
     ):
         self.task, self.bundle, self.data, self.store, self.options = task, bundle, data, store, options
         self.model: nn.Module = bundle.model
-        self.settings, self.progress = bundle.settings, options.progress
+        self.settings, self.progress, self.start_phase = bundle.settings, options.progress, options.start_phase
 
     def run(self) -> list[MethodResult]:
         """Returns the result of each method, in the order of PHRASES."""
@@ -75,42 +109,56 @@ class MethodEvaluation:
         return results
 
     def _apply_temperature(self) -> MethodResult:
-        temperature, origin = self.options.softmax_temperature, ""
+        temperature, origin, notes = self.options.softmax_temperature, "", []
         if temperature == "auto":
             valid, where = self._find_validation("--softmax-temperature auto", "Give a number")
+            self.start_phase("searching the temperature")
             temperature = search_temperature(self.model, valid, self.settings, self.progress)
             origin = f", chosen on {where}"
+            option = "--softmax-temperature"
+            notes = note_edges(f"{option} auto", [SearchedNumber(option, temperature, TEMPERATURES)])
         assert isinstance(temperature, int | float)
+        self.start_phase("evaluating with the temperature")
         nats = score_at_temperatures(self.model, self.store, self.settings, [temperature], self.progress)
         text = f"temperature: logits divided by {temperature:g}{origin}; otherwise as the plain perplexity"
-        return MethodResult("temperature", float(nats), text)
+        return MethodResult("temperature", float(nats), text, notes)
 
     def _apply_cache(self) -> MethodResult:
-        options, origin = self.options, ""
+        options, origin, notes = self.options, "", []
         cache = CacheSettings(options.cache_window, options.cache_weight, options.cache_theta)
         if options.cache_search:
             valid, where = self._find_validation("--cache-search", "Give --cache-weight and --cache-theta")
+            self.start_phase("searching the cache")
             cache = search_cache(self.model, valid, self.settings, cache.window, self.progress)
             origin = f", chosen on {where}"
+            notes = _note_edges_of_cache(cache)
+        self.start_phase("evaluating with the cache")
         nats = score_with_cache(self.model, self.store, self.settings, cache, self.progress)
         context = "one stream over the whole text"
         if not self.model.stateful:
             context = "windows as for the plain perplexity, in the order of the text"
-        return MethodResult("cache", nats, f"cache: {cache.describe()}{origin}; {context}")
+        return MethodResult("cache", nats, f"cache: {cache.describe()}{origin}; {context}", notes)
 
     def _evaluate_dynamically(self) -> MethodResult:
-        model, options, origin, rms = self.model, self.options, "", []
+        model, options, origin, rms, notes = self.model, self.options, "", [], []
         dynamic = DynamicSettings.from_options(options, model, self.settings)
         if dynamic.method == "rms":
             training, where = self._find_training()
+            self.start_phase("gradient statistics")
             rms = measure_rms_gradients(model, training, self.settings, dynamic.segment, self.progress)
             origin = f"; gradient statistics of {where}"
         if options.dynamic_search:
             valid, where = self._find_validation("--dynamic-search", "Give --dynamic-rate")
+            self.start_phase("searching dynamic evaluation")
+            rates = [factor * dynamic.rate for factor in RATE_FACTORS]
             dynamic = search_dynamic(model, valid, self.settings, dynamic, rms, self.progress)
             origin += f"; rate{' and decay' if rms else ''} chosen on {where}"
+            numbers = [SearchedNumber("--dynamic-rate", dynamic.rate, rates)]
+            numbers += [SearchedNumber("--dynamic-decay", dynamic.decay, DECAYS)] if rms else []
+            notes = note_edges("--dynamic-search", numbers)
+        self.start_phase("dynamic evaluation")
         nats, _ = score_dynamically(model, self.store, self.settings, dynamic, rms, self.progress)
-        return MethodResult("dynamic", nats, f"dynamic evaluation: {dynamic.describe()}{origin}")
+        return MethodResult("dynamic", nats, f"dynamic evaluation: {dynamic.describe()}{origin}", notes)
 
     def _find_validation(self, option: str, alternative: str) -> tuple[TokenStore, str]:
         """Returns the validation split, and what it is, in words, also whether it is the text that is scored."""
@@ -132,6 +180,13 @@ class MethodEvaluation:
     def _describe_training_data(self) -> str:
         name = self.bundle.training_data
         return f"{name} cannot be read, or has changed" if name else "the run does not name it"
+
+
+def _note_edges_of_cache(cache: CacheSettings) -> list[str]:
+    if cache.weight == 0:  # no smaller weight exists, and theta has no effect
+        return ["--cache-search chose --cache-weight 0: the cache does not help on the validation split."]
+    weight = SearchedNumber("--cache-weight", cache.weight, WEIGHTS)
+    return note_edges("--cache-search", [weight, SearchedNumber("--cache-theta", cache.theta, THETAS)])
 
 
 def reject_methods_of_ngrams(model: object, options: InferenceOptions) -> None:

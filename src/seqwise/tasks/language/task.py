@@ -143,6 +143,7 @@ class Language(CorpusTask):
             sums = score_text(model, store, settings, progress=options.progress, block_sums=block_sums)
         method_results = MethodEvaluation(cls, bundle, data, store, options).run()
         if options.out is not None:
+            options.start_phase("writing predictions")
             tokenizer = bundle.preprocessor.tokenizer
             write_predictions(options.out, iterate_block_predictions(model, store, settings, tokenizer))
         info, warnings = store.info, []
@@ -165,6 +166,7 @@ class Language(CorpusTask):
             description,
             "\n".join([describe_context(model, settings, store), *(each.description for each in method_results)]),
             warnings=tuple(warnings),
+            data_notes=tuple(note for each in method_results for note in each.notes),
             seconds=watch.seconds,
             examples=examples,
             primary_metric="perplexity",
