@@ -12,31 +12,36 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seqwise.errors import UsageError
 
 CONTROL = "nvidia-cuda-mps-control"  # comes with the driver
-FOLDERS = ("/usr/bin", "/usr/local/nvidia/bin")  # where it is if it is not on the path
+FOLDERS = ("/usr/bin", "/usr/local/nvidia/bin")  # where containers have it, which may not be on the path
 TIMEOUT = 60.0
 
 
 @contextmanager
-def share_gpu(num_processes: int) -> Iterator[dict[str, str]]:
+def share_gpu(num_processes: int, log_folder: Path) -> Iterator[dict[str, str]]:
     """Runs the service inside the block; yields the variables that give each of the processes an equal part."""
     program = find_control()
-    with tempfile.TemporaryDirectory(prefix="seqwise-mps-") as folder:
-        variables = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+    log_folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="seqwise-mps-") as pipes:  # the path of a socket must be short
+        variables = {"CUDA_MPS_PIPE_DIRECTORY": pipes, "CUDA_MPS_LOG_DIRECTORY": str(log_folder.resolve())}
         environment = {**os.environ, **variables}
-        result = subprocess.run([program, "-d"], env=environment, capture_output=True, text=True, timeout=TIMEOUT)
-        if result.returncode:
-            problem = f"the Multi-Process Service did not start: {(result.stderr or result.stdout).strip()}"
-            raise UsageError(problem, fix="Leave out --mps; the runs then take turns on the GPU.")
+        log = log_folder / "start.log"  # not a pipe, which the daemon would keep open
+        try:
+            with open(log, "wb") as file:
+                subprocess.run([program, "-d"], env=environment, stdout=file, stderr=file, check=True, timeout=TIMEOUT)
+        except subprocess.SubprocessError:
+            problem = f"the Multi-Process Service did not start: {log.read_text(errors='replace').strip()}"
+            raise UsageError(problem, fix="Leave out --mps; the runs then take turns on the GPU.") from None
         try:
             yield {**variables, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(100 // num_processes)}
         finally:
-            subprocess.run([program], input="quit -t 5\n", env=environment, text=True, check=False, timeout=TIMEOUT)
+            with suppress(subprocess.TimeoutExpired):  # it may wait for a process that hangs
+                subprocess.run([program], input="quit -t 5\n", env=environment, text=True, check=False, timeout=TIMEOUT)
 
 
 def find_control() -> str:
@@ -45,4 +50,4 @@ def find_control() -> str:
     if program is None:
         problem = f"--mps needs {CONTROL}, which is neither on the path nor in {' or '.join(FOLDERS)}."
         raise UsageError(problem, fix="Install the tools of the NVIDIA driver, or leave out --mps.")
-    return str(Path(program).resolve())
+    return program

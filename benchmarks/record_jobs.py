@@ -123,7 +123,7 @@ class Job:
                 values[name] = metrics[metric] * self.recipe.scale
         return values
 
-    def read_result(self, num_jobs: int) -> SeedResult:
+    def read_result(self, num_jobs: int, mps: bool = False) -> SeedResult:
         """Returns the result of a finished run."""
         summary = json.loads((self.run / SUMMARY).read_text(encoding="utf-8"))
         machine = json.loads((self.run / "env.json").read_text(encoding="utf-8"))
@@ -134,6 +134,7 @@ class Job:
             minutes=round(sum(summary["seconds"].values()) / 60, 2),
             device=gpu.get("name") or machine["cpu"]["name"],
             jobs=num_jobs,
+            mps=mps,
             date=date.fromtimestamp((self.run / SUMMARY).stat().st_mtime).isoformat(),
             version=machine["seqwise"],
         )
@@ -150,12 +151,12 @@ class Job:
         return f"{rows[-1]['progress']:.0%}, step {rows[-1]['step']:,}, {speed}{newest and f'; validation: {newest}'}"
 
 
-def save_result(job: Job, num_jobs: int) -> None:
+def save_result(job: Job, num_jobs: int, mps: bool = False) -> None:
     """Adds the result of a finished run to OUT/results; one that was saved with all evaluations is left as it is."""
     file = get_output_file(job.out, job.name)
     saved, digest = read_results(file), job.recipe.compute_digest()
     before = saved.seeds.get(job.seed) if saved is not None and saved.digest == digest else None
-    result = job.read_result(num_jobs)
+    result = job.read_result(num_jobs, mps)
     if before is None or (before.validation, before.test) != (result.validation, result.test):
         name = find_recipe(job.name).stem
         add_results(file, RecipeResults(recipe=name, digest=digest, seeds={job.seed: result}))

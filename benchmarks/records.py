@@ -87,12 +87,12 @@ class Scheduler:
 
     def __init__(
         self, jobs: Sequence[Job], num_jobs: int, minutes: float | None, log: Callable[[str], None],
-        variables: Mapping[str, str] | None = None,
+        variables: Mapping[str, str] = {},
     ):  # fmt: skip
         """`variables` are added to the environment of the processes."""
         self.waiting, self.num_jobs, self.log = list(jobs), num_jobs, log
         threads = os.environ.get("OMP_NUM_THREADS", str(max(1, count_cpus() // num_jobs)))
-        self.variables = {"OMP_NUM_THREADS": threads, **(variables or {})}
+        self.variables = {"OMP_NUM_THREADS": threads, **variables}
         self.running: list[JobProcess] = []
         self.done: list[Job] = []
         self.failed: list[Job] = []
@@ -209,7 +209,7 @@ def split_names(text: str) -> list[str]:
     """Returns the different names in a list that is separated by commas."""
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
-        raise argparse.ArgumentTypeError("expected names separated by commas; received none")
+        raise argparse.ArgumentTypeError("expected a list separated by commas; received none")
     return names
 
 
@@ -229,8 +229,6 @@ def parse_count(text: str) -> int:
 def run(options: argparse.Namespace) -> int:
     """Runs the recipes; returns the exit status."""
     jobs = build_jobs(options)
-    for job in jobs:
-        job.prepare()
     reads_test = jobs[0].reads_test
     recipes = {job.name: job.recipe for job in jobs}
 
@@ -239,9 +237,11 @@ def run(options: argparse.Namespace) -> int:
         numbers = "; ".join(f"{split} {format_values(each)}" for split, each in values.items())
         print(f"{job.title}: {job.recipe.unit}: {numbers} ({job.folder})", flush=True)
         if reads_test:
-            save_result(job, options.jobs)
+            save_result(job, options.jobs, options.mps)
 
-    with share_gpu(options.jobs) if options.mps else nullcontext() as variables:
+    with share_gpu(options.jobs, options.out / "mps") if options.mps else nullcontext({}) as variables:
+        for job in jobs:
+            job.prepare()
         scheduler = Scheduler(jobs, options.jobs, options.minutes, log, variables)
         scheduler.run(report)
     if scheduler.is_stopped:

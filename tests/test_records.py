@@ -158,7 +158,7 @@ def test_missing_data_and_wrong_options_are_errors(records, recipe_file, tmp_pat
         (["--jobs", "two"], "--jobs: expected at least 1; received two"),
         (["--seeds", "0,x"], "--seeds: expected numbers such as 0,1,2; received '0,x'"),
         (["--seeds=-1"], "--seeds: expected numbers such as 0,1,2; received '-1'"),
-        (["--seeds", ","], "--seeds: expected names separated by commas; received none"),
+        (["--seeds", ","], "--seeds: expected a list separated by commas; received none"),
     ],
 )
 def test_wrong_counts_and_seeds_are_errors(records, words, message, capsys):
@@ -243,6 +243,10 @@ def test_runs_with_mps_have_an_equal_part_of_the_gpu(records, recipe_file, tmp_p
     assert records.main(words) == 0
     start, folder, nothing, quit_command, same_folder = log.read_text().splitlines()
     assert (start, nothing, quit_command, same_folder) == ("-d", "", "quit -t 5", folder)
+    assert not Path(folder).exists()
+    results = read_results(tmp_path / "out" / "results" / "own.json")
+    assert results is not None
+    assert results.describe_device() == "C, 3 runs at a time with MPS"
     for seed in range(3):
         variables = json.loads((tmp_path / "out" / "own" / f"seed-{seed}" / "environment").read_text())
         assert variables["CUDA_MPS_PIPE_DIRECTORY"] == folder
@@ -255,6 +259,7 @@ def test_mps_that_is_missing_or_does_not_start_is_an_error(records, recipe_file,
     monkeypatch.setattr(sys.modules["gpu_sharing"], "FOLDERS", (str(tmp_path),))
     assert records.main(words) == 2
     assert "--mps needs nvidia-cuda-mps-control, which is neither on the path nor in" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
     control = tmp_path / "nvidia-cuda-mps-control"
     control.write_text("#!/bin/sh\necho no device >&2\nexit 1\n")
     control.chmod(0o755)

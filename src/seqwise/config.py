@@ -153,8 +153,8 @@ class NetworkSettings(Section):
     output_dropout: float | None = Field(None, ge=0, lt=1)
     """Dropout of the last layer's outputs; that of --network.dropout, for Transformers 0, unless set."""
     embedding_dropout: float | None = Field(None, ge=0, lt=1)
-    """Share of the word types that are left out of a batch, wherever they occur in it (Gal and Ghahramani); a
-    Transformer keeps the first token of each window."""
+    """Share of the word types that are left out of a batch, wherever they occur in it (Gal and Ghahramani);
+    models without a state, such as Transformers, keep the first token of each window."""
     tie_weights: bool = True
     """Share the embedding matrix with the output projection. Never shared with the adaptive output."""
     output: Literal["full", "adaptive", "sampled", "mixture"] = "full"

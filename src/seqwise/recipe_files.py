@@ -76,7 +76,7 @@ class RecipeEvaluation(RecipePart):
     @field_validator("options")
     @classmethod
     def _reject_reserved(cls, options: dict[str, Any]) -> dict[str, Any]:
-        if reserved := {"split", "json", "device", "out"} & options.keys():
+        if reserved := {"split", "json", "device", "out", "help", "help_all"} & options.keys():
             raise ValueError(f"{', '.join(sorted(reserved))}: chosen by the command that evaluates, not by the recipe")
         return options
 
@@ -226,7 +226,8 @@ def _parse_recipe(values: dict[str, Any], path: Path, text: str) -> Recipe:
         recipe = Recipe.model_validate(values)
     except ValidationError as error:
         problems += [
-            (each["loc"], _describe_problem(each["loc"], each["type"], each["msg"])) for each in error.errors()
+            (each["loc"], _describe_problem(each["loc"], each["type"], each["msg"], each["input"]))
+            for each in error.errors()
         ]
     if problems:
         raise build_file_error(problems, text, path, fix=KEYS_FIX)
@@ -237,7 +238,8 @@ def _check_settings(settings: Settings) -> list[tuple[Location, str]]:
     """Returns what is wrong with valid settings of a recipe: the place and a sentence."""
     problems: list[tuple[Location, str]] = []
     if missing := [name for name in REQUIRED_SETTINGS if name not in settings.model_fields_set]:
-        problems.append((("settings",), f"settings: expected task, model and budget; missing: {', '.join(missing)}."))
+        expected = f"settings: expected {', '.join(REQUIRED_SETTINGS)}; missing: {', '.join(missing)}."
+        problems.append((("settings",), expected))
     if settings.budget is not None:
         try:
             Budget.parse(settings.budget)
@@ -246,7 +248,7 @@ def _check_settings(settings: Settings) -> list[tuple[Location, str]]:
     return problems
 
 
-def _describe_problem(location: tuple[int | str, ...], kind: str, message: str) -> str:
+def _describe_problem(location: tuple[int | str, ...], kind: str, message: str, received: object) -> str:
     """Returns a sentence about a wrong key."""
     problem = f"{message[:1].lower()}{message[1:]}.".removeprefix("value error, ")
     if kind == "extra_forbidden":
@@ -254,5 +256,5 @@ def _describe_problem(location: tuple[int | str, ...], kind: str, message: str) 
             f"no such key. {suggest(str(location[-1]), Recipe.model_fields) if len(location) == 1 else ''}".strip()
         )
     elif kind.startswith("bool"):
-        problem = "expected true or false."
+        problem = f"expected true or false; received {received!r}."
     return f"{'.'.join(map(str, location))}: {problem}"

@@ -31,6 +31,7 @@ class SeedResult(BaseModel):
     minutes: float  # of training with validation and saving, without the evaluations after it
     device: str
     jobs: int  # runs that shared the device
+    mps: bool = False  # each had an equal part of the GPU (Multi-Process Service); otherwise they took turns
     date: str
     version: str  # of Seqwise
 
@@ -53,7 +54,8 @@ class RecipeResults(BaseModel):
         """Returns the devices, and how many runs shared one."""
         devices = ", ".join(dict.fromkeys(seed.device for seed in self.seeds.values()))
         jobs = max(seed.jobs for seed in self.seeds.values())
-        return devices + (f", {jobs} runs at a time" if jobs > 1 else "")
+        turns = " with MPS" if any(seed.mps for seed in self.seeds.values()) else ""
+        return devices + (f", {jobs} runs at a time{turns}" if jobs > 1 else "")
 
     def to_json(self) -> str:
         values = self.model_dump(mode="json")

@@ -87,6 +87,8 @@ def test_options_of_an_evaluation_that_cannot_be_used_are_errors(seqwise_command
     for options, message in (
         ("{softmax_temp: auto}", "unknown option '--softmax-temp'. Perhaps you meant '--softmax-temperature'."),
         ("{beam: 5}", "--beam applies to translate, caption; the task of this run is language."),
+        ("{softmax_temperature: 0}", "--softmax-temperature: expected a finite number, above 0; received 0."),
+        ("{cache: true, cache_weight: -0.5}", "--cache-weight must lie in [0, 1); received -0.5."),
         ("{cache_window: 5}", "--cache-window has an effect with --cache only."),
     ):
         recipe_file.write_text(RECIPE.replace("    required", f"    options: {options}\n    required"))

@@ -200,7 +200,8 @@ def test_the_self_and_cross_attention_of_a_decoder_layer_are_one_layer():
     with pytest.raises(UsageError) as error:
         attention(decoder, arguments, layer=3)
     assert error.value.fix == (
-        "Choose from: 1 (decoder, layer 1); 2 (decoder, layer 2); or one kind, such as 'decoder, layer 2, cross'."
+        "Choose from: 1 (decoder, layer 1); 2 (decoder, layer 2); "
+        "or one attention module, such as 'decoder, layer 2, cross'."
     )
 
 

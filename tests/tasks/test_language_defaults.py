@@ -53,22 +53,33 @@ def test_otherwise_it_has_one_width_and_no_penalties(values: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "vocabulary_size", "epochs", "dropout", "weight_dropout"),
+    ("model", "width", "vocabulary_size", "epochs", "dropout"),
     [
-        (64, 63, 60, 0.1, 0.0),  # 0.25 weights per token
-        (128, 63, 60, 0.2, 0.0),  # 0.95
-        (128, 63, 3, 0.1, 0.0),
-        (256, 63, 60, 0.5, 0.4),  # 3.7
-        (128, 8_000, 60, 0.5, 0.4),  # 6.6
-        (128, 8_000, 30, 0.35, 0.2),
+        ("lstm", 64, 63, 60, (0.1, 0.0)),  # 0.2 weights per token
+        ("lstm", 128, 63, 60, (0.2, 0.0)),  # 0.8
+        ("lstm", 128, 63, 3, (0.1, 0.0)),
+        ("lstm", 230, 63, 60, (0.2, 0.0)),  # 2.4
+        ("lstm", 240, 63, 60, (0.35, 0.2)),  # 2.6
+        ("lstm", 330, 63, 60, (0.35, 0.2)),  # 4.95
+        ("lstm", 340, 63, 60, (0.5, 0.4)),  # 5.3
+        ("lstm", 128, 8_000, 60, (0.5, 0.4)),  # 6.4
+        ("lstm", 128, 8_000, 30, (0.35, 0.2)),
+        ("gru", 240, 63, 60, (0.2, 0.0)),  # 2.0
+        ("rnn", 128, 63, 60, (0.1, 0.0)),  # 0.2
+        ("transformer", 64, 63, 60, (0.1, 0.0)),  # 0.6
+        ("transformer", 128, 63, 60, (0.1, 0.0)),  # 2.2
+        ("transformer", 160, 63, 60, (0.2, 0.0)),  # 3.5
+        ("transformer", 256, 63, 60, (0.3, 0.0)),  # 8.8
     ],
 )
-def test_more_epochs_need_more_dropout_but_not_in_a_small_network(
-    width: int, vocabulary_size: int, epochs: int, dropout: float, weight_dropout: float
+@pytest.mark.parametrize("cuda", [True, False])
+def test_more_epochs_need_more_dropout_but_less_in_a_network_that_is_small_for_its_text(
+    cuda: bool, model: str, width: int, vocabulary_size: int, epochs: int, dropout: tuple[float, float]
 ) -> None:
-    values = {"budget": f"{epochs}-epochs", "network": {"width": width}}
-    settings = choose(cuda=False, num_tokens=180_000, vocabulary_size=vocabulary_size, **values)
-    assert (settings.network.dropout, settings.recurrent.weight_dropout) == (dropout, weight_dropout)
+    network = {"width": width, "depth": 2 if model == "transformer" else 1}
+    values = {"model": model, "budget": f"{epochs}-epochs", "network": network}
+    settings = choose(cuda, num_tokens=180_000, vocabulary_size=vocabulary_size, **values)
+    assert (settings.network.dropout, settings.recurrent.weight_dropout) == dropout
 
 
 def test_the_weight_decay_is_that_of_the_optimizer() -> None:

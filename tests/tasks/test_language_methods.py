@@ -161,10 +161,10 @@ def test_a_number_at_the_edge_of_its_grid_is_noted_with_the_next_one():
     assert note_edges("--search", [weight, theta]) == []
     where = "at the edge of the searched values, beyond which a better one may exist"
     assert note_edges("--search", [weight, replace(theta, value=8.0)]) == [
-        f"--search chose --b 8, {where}. Instead, try --a 0.3 --b 32 with --split valid."
+        f"--search chose --b 8, {where}. Instead, try --a 0.3 --b 32 on the validation split."
     ]
     assert note_edges("--search", [replace(weight, value=0.5), replace(theta, value=0.5)]) == [
-        f"--search chose --a 0.5 and --b 0.5, {where}. Instead, try --a 0.833 --b 0.125 with --split valid."
+        f"--search chose --a 0.5 and --b 0.5, {where}. Instead, try --a 0.833 --b 0.125 on the validation split."
     ]
 
 
@@ -177,7 +177,7 @@ def test_each_search_notes_a_number_at_the_edge(get_trained_model, book, monkeyp
     evaluation = loaded.evaluate(book, **options, dynamic_search=True)
     trials = ["--softmax-temperature 1.32", "--cache-weight 0.2 --cache-theta 4.95", "--dynamic-rate 0.025"]
     for note, trial in zip(evaluation.data_notes, trials, strict=True):
-        assert note.endswith(f"Instead, try {trial} with --split valid.")
+        assert note.endswith(f"Instead, try {trial} on the validation split.")
     monkeypatch.setattr(methods, "search_cache", lambda *_: CacheSettings(500, 0.0, 0.05))
     (note,) = loaded.evaluate(book, cache=True, cache_search=True).data_notes
     assert note == "--cache-search chose --cache-weight 0: the cache does not help on the validation split."

@@ -98,6 +98,8 @@ def test_settings_and_keywords_override_a_recipe(book, tmp_path):
     assert any(each.startswith("warning: this is not the data of the recipe ptb-characters") for each in messages)
     with pytest.raises(UsageError, match="Perhaps you meant 'sst2'"):
         seqwise.train(book, recipe="sst3")
+    with pytest.raises(UsageError, match="so a recipe has no effect beside them"):
+        seqwise.train(book, recipe="ptb-characters", settings=run.settings)
 
 
 def test_the_settings_argument_is_not_modified(book, tmp_path):

@@ -107,7 +107,7 @@ def main(argv: Sequence[str]) -> int:
         max_length=args.max_length,
         target=args.target,
         out=args.out,
-        **{field.name: getattr(args, field.name) for field in fields(TextEvaluationOptions)},
+        **vars(_build_text_options(args)),
     )
     option = "--columns" if trained.settings.task in OPTION_TASKS["columns"] else ""
     explanation = nullcontext() if args.columns else explain_missing_columns(trained, option)
@@ -126,8 +126,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def check_options(words: Sequence[str], task: str) -> None:
-    """Raises an error for options that do not exist, or that do not apply to this task or to each other."""
-    _reject_unused(_parse(["RUN", "DATA", *words]), list_typed(words), task)
+    """Raises an error for options that do not exist, are out of range, or do not apply to this task or together."""
+    args = _parse(["RUN", "DATA", *words])
+    _reject_unused(args, list_typed(words), task)
+    _build_text_options(args)
+
+
+def _build_text_options(args: Evaluate) -> TextEvaluationOptions:
+    return TextEvaluationOptions(**{field.name: getattr(args, field.name) for field in fields(TextEvaluationOptions)})
 
 
 def _parse(argv: Sequence[str]) -> Evaluate:

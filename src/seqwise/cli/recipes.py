@@ -186,7 +186,9 @@ def _build_rows(name: str, recipe: Recipe) -> list[dict[str, str]]:
                 "published": evaluation.published.format(),
                 "required": f"{evaluation.required:g}",
                 "goal": f"{evaluation.goal:g}",
-                "ours": "–" if mean is None else format_average(mean) + " valid" * (recipe.split == "valid"),
+                "ours": "–"
+                if mean is None
+                else format_average(mean) + (" (validation)" if recipe.split == "valid" else ""),
                 "minutes": "–" if results is None or mean is None or number else f"{results.minutes:.1f}",
                 "verdict": judge(recipe, key, results),
             }

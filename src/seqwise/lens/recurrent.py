@@ -98,7 +98,7 @@ def select_layers(layers: Sequence[Part], layer: int | str | None, kind: str) ->
     if not chosen:
         listed = "; ".join(f"{number} ({group[0].layer_name})" for number, group in numbered.items())
         parts = [one.label for group in groups.values() if len(group) > 1 for one in group]
-        part = "direction" if parts and strip_direction(parts[-1]) != parts[-1] else "kind"
+        part = "direction" if parts and strip_direction(parts[-1]) != parts[-1] else "attention module"
         one_part = f"; or one {part}, such as {parts[-1]!r}" if parts else ""
         raise UsageError(f"there is no {kind} layer {layer!r}.", fix=f"Choose from: {listed}{one_part}.")
     return chosen

@@ -98,18 +98,12 @@ def estimate_epochs(
 
 def estimate_tokens_per_second(settings: ResolvedSettings, context: DefaultsContext) -> float:
     """Returns the speed of training, estimated from the number of parameters and the floating-point operations."""
+    width, depth = settings.network.width, settings.network.depth
+    # A layer has 8 D² parameters (LSTM) or 12 D² (Transformer), 10 D² on average; a token takes 6 FLOPs for each.
+    num_parameters = 10 * width * width * depth + width * context.vocabulary_size
     flops_per_second = 5e13 if context.cuda else 6e10 * context.cores  # reached by small models
     max_tokens_per_second = 1_000_000 if context.cuda else 40_000
-    return min(flops_per_second / (6 * estimate_parameters(settings, context)), max_tokens_per_second)
-
-
-def estimate_parameters(settings: ResolvedSettings, context: DefaultsContext) -> int:
-    """Returns about how many weights a language model has; in training a token takes 6 FLOPs for each.
-
-    A layer has 8 D² weights (LSTM) or 12 D² (Transformer), 10 D² on average.
-    """
-    width = settings.network.width
-    return 10 * width * width * settings.network.depth + width * context.vocabulary_size
+    return min(flops_per_second / (6 * num_parameters), max_tokens_per_second)
 
 
 def set_batch_size(batch_size: int, context: DefaultsContext, set_default: SetDefault, reason: str = "") -> None:

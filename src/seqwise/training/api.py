@@ -80,6 +80,9 @@ def train(
     with ExitStack() as lock:
         with explain_in_python(data):
             parsed = combine_settings(settings, add_keywords(overrides, task=task, model=model, budget=budget))
+            if recipe is not None and isinstance(settings, ResolvedSettings):
+                problem = "the settings of a run set every value, so a recipe has no effect beside them."
+                raise UsageError(problem, fix="Leave out settings or recipe.")
             if recipe is not None:
                 changes = parsed.model_dump(exclude_unset=True)
                 parsed = parse_settings(merge_settings(read_recipe(recipe).get_setting_values(), changes))

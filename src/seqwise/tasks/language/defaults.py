@@ -12,7 +12,6 @@ from seqwise.tasks.defaults import (
     describe_epochs,
     describe_rate,
     estimate_epochs,
-    estimate_parameters,
     scale_learning_rate,
     set_batch_size,
     set_transformer_defaults,
@@ -23,8 +22,11 @@ SMALL_TEXT = 200_000  # tokens
 # without it; and the epochs from which it is used.
 REGULARIZED_SPEEDS = {True: 900_000.0, False: 150_000.0}
 MIN_REGULARIZED_EPOCHS = 40
-# Weights per training token → the highest level of dropout: smaller networks underfit with more (docs/log.md).
-MAX_DROPOUT_LEVELS = ((0.5, 0), (2.5, 1))
+# Weights per training token → the highest level of dropout: smaller networks underfit with more (docs/log.md). Measured
+# at 0.2, 0.6, 0.8 and 2.2 weights per token.
+MAX_DROPOUT_LEVELS = ((0.3, 0), (2.5, 1), (5.0, 2))
+LAYER_WEIGHTS = {"rnn": 2, "gru": 6, "lstm": 8, "transformer": 12}  # times the square of the width
+OTHER_LAYER_WEIGHTS = 10
 
 
 def set_language_defaults(settings: ResolvedSettings, context: DefaultsContext, set_default: SetDefault) -> None:
@@ -57,8 +59,9 @@ def set_language_defaults(settings: ResolvedSettings, context: DefaultsContext, 
     set_batch_size(min(64 if context.cuda else 16, context.num_tokens // 256), context, set_default, reason)
     # More epochs need more dropout.
     epochs = estimate_epochs(settings, context)
-    level, reason = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3, describe_epochs(epochs)
-    weights_per_token = estimate_parameters(settings, context) / max(1, context.num_tokens)
+    level = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3
+    reason = describe_epochs(epochs)
+    weights_per_token = estimate_weights(settings, context) / max(1, context.num_tokens)
     max_level = next((each for bound, each in MAX_DROPOUT_LEVELS if weights_per_token < bound), level)
     if max_level < level:
         level, reason = max_level, f"about {weights_per_token:.2g} weights per training token: more dropout underfits"
@@ -75,6 +78,12 @@ def set_language_defaults(settings: ResolvedSettings, context: DefaultsContext, 
     set_default("training.learning_rate", rate if is_adam else 10.0, describe_rate(settings))
     decay = (0.1 if is_transformer else 0.01) if is_adam else 1e-6
     set_default("training.weight_decay", decay, f"for {settings.model} with {settings.training.optimizer}")
+
+
+def estimate_weights(settings: ResolvedSettings, context: DefaultsContext) -> int:
+    """Returns about how many weights the layers and the embedding have."""
+    width, layer_weights = settings.network.width, LAYER_WEIGHTS.get(get_cell_name(settings), OTHER_LAYER_WEIGHTS)
+    return layer_weights * width * width * settings.network.depth + width * context.vocabulary_size
 
 
 def is_regularized(settings: ResolvedSettings, context: DefaultsContext) -> bool:

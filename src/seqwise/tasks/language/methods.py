@@ -84,7 +84,7 @@ def note_edges(search: str, numbers: Sequence[SearchedNumber]) -> list[str]:
         return []
     where = "at the edge of the searched values, beyond which a better one may exist"
     trial = " ".join(f"{each.option} {each.choose_next():.3g}" for each in numbers)
-    return [f"{search} chose {edges}, {where}. Instead, try {trial} with --split valid."]
+    return [f"{search} chose {edges}, {where}. Instead, try {trial} on the validation split."]
 
 
 class MethodEvaluation:
