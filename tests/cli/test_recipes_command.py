@@ -239,14 +239,16 @@ def test_an_error_in_the_data_of_the_recipe_or_in_another_file_does_not_name_the
 
 
 def test_data_that_is_not_that_of_the_recipe_is_trained_on_with_a_warning(seqwise_command, recipe_file, book, tmp_path):
-    words = ["train", "--recipe", recipe_file, book, "--device", "cpu", "--out"]
+    data = tmp_path / "book.txt"
+    data.write_text(book.read_text())
+    words = ["train", "--recipe", recipe_file, data, "--device", "cpu", "--out"]
     result = seqwise_command(*words, tmp_path / "no-fingerprint")
     assert "not the data of the recipe" not in result.err
     fingerprint = yaml.safe_load((tmp_path / "no-fingerprint" / "config.yaml").read_text())["run"]["fingerprint"]
     recipe_file.write_text(f"{RECIPE}fingerprint: {fingerprint}\n")
     result = seqwise_command(*words, tmp_path / "same")
     assert "not the data of the recipe" not in result.err
-    book.write_text(book.read_text() + "One more line.\n")
+    data.write_text(book.read_text() + "One more line.\n")
     result = seqwise_command(*words, tmp_path / "other")
     assert result.status == 0
     assert (
