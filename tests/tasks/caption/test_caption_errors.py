@@ -105,7 +105,7 @@ ERRORS = {
         {**PNG, "cats.csv": GOOD, "dogs.csv": GOOD},
         ["there are several tables: cats.csv, dogs.csv", "captions.csv"],
     ),
-    "no table": (PNG, ["the folder contains no data that this task reads (1 other file).", "Give .csv, .tsv, .jsonl"]),
+    "no table": (PNG, ["the folder contains no data that this task reads", "Give .csv, .tsv, .jsonl"]),
     "a damaged archive": ({"images.zip": b"PK rubbish", "captions.csv": GOOD}, ["images.zip", "damaged", "unzip -t"]),
     "two images with one name": (
         {**PNG, "old/4.png": make_image(), "captions.csv": GOOD},
