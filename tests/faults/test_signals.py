@@ -73,7 +73,8 @@ def test_a_signal_while_the_data_is_read_leaves_nothing_behind(
     (tmp_path / "long.txt").write_text(book.read_text() * 300)
     arguments = ["train", tmp_path / "long.txt", "--text.tokenizer", "characters", "--out", tmp_path / "run"]
     process = server.start(*arguments, environment={"SEQWISE_CACHE": str(cache)})
-    process.wait_until(lambda: bool(list(cache.glob("tokens/*/.*.writing"))))
+    # A file that is not empty: one that has just been created is not yet known to the block that removes it.
+    process.wait_until(lambda: any(path.stat().st_size for path in cache.glob("tokens/*/.*.writing")))
     process.send_signal(signal_number)
     status, stderr = process.finish(MAX_SECONDS)
     assert (status, stderr.splitlines()[-1]) == (130, "interrupted.")

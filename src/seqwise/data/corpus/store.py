@@ -194,7 +194,11 @@ class StoreWriter:
         with explain_write_errors(self.path.parent, CACHE_FIX):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._output = AtomicFile(self.path.with_suffix(".bin"), concurrent=True)
-            self._file = self._output.temporary.open("wb")
+            try:
+                self._file = self._output.temporary.open("wb")
+            except BaseException:  # also an interrupt
+                self._output.discard()
+                raise
 
     def append(self, ids: np.ndarray) -> None:
         data = ids.astype(self.dtype).tobytes()
