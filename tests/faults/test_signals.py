@@ -35,7 +35,7 @@ def test_sigterm_at_random_moments_ends_the_process_and_changes_no_result(
             signals += 1
             has_run = (folder / "config.yaml").exists()
             *_, last = stderr.splitlines()
-            # While the command starts, it does not know yet whether there is a run; one that is complete is not resumed.
+            # A command that starts does not know yet whether there is a run; one that is complete is not resumed.
             is_outside = last == "interrupted." and (is_resumed or (folder / "summary.json").exists())
             assert is_outside or (f"Resume with: seqwise train --resume {folder}" in last) == has_run
             assert has_run or not folder.exists()
