@@ -59,11 +59,14 @@ def build_section(name: str, recipe: Recipe, results: RecipeResults | None) -> s
 def build_seeds_table(recipe: Recipe, results: RecipeResults) -> str:
     splits = ("validation", "test") if recipe.split == "test" else ("validation",)
     columns = [name_column(recipe, split, key) for split in splits for key in recipe.evaluations]
-    rows = ["| seed | " + " | ".join(columns) + " | minutes | date | version |", "|---" * (len(columns) + 4) + "|"]
+    rows = [f"| seed | {' | '.join(columns)} | minutes | runs at a time | date | version |"]
+    rows.append("|---" * (len(columns) + 5) + "|")
     for seed, result in sorted(results.seeds.items()):
         values = [getattr(result, split).get(key) for split in splits for key in recipe.evaluations]
         cells = ["" if value is None else f"{value:.5g}" for value in values]
-        rows.append(f"| {' | '.join([str(seed), *cells, f'{result.minutes:.1f}', result.date, result.version])} |")
+        at_a_time = f"{result.jobs}{', MPS' * result.mps}"
+        cells += [f"{result.minutes:.1f}", at_a_time, result.date, result.version]
+        rows.append(f"| {' | '.join([str(seed), *cells])} |")
     return "\n".join(rows)
 
 
