@@ -24,12 +24,14 @@ from typing import Any
 import yaml
 
 from seqwise.config import combine_settings
+from seqwise.digests import compute_digest
 from seqwise.errors import UsageError
 from seqwise.files import write_text
 from seqwise.recipe_files import Recipe, build_evaluation_options, find_recipe
 from seqwise.recipe_results import RecipeResults, SeedResult, add_results, get_results_file, read_results
 from seqwise.training.rows import read_metrics
 
+MAX_NAME_LENGTH = 150  # of a folder, before a digest is added
 CONFIG, SUMMARY = "config.yaml", "summary.json"  # files of a run; the second is written when training has ended
 
 
@@ -63,7 +65,11 @@ class Job:
     def folder(self) -> Path:
         """Returns the folder of this recipe, or of this trial of other settings."""
         parts = [re.sub(r"[^\w.=-]+", "_", f"{name}={value}") for name, value in sorted(self.overrides.items())]
-        return self.out / find_recipe(self.name).stem / ("_".join(parts) or ".")
+        name = "_".join(parts) or "."
+        if len(name) > MAX_NAME_LENGTH:  # file systems take 255 bytes
+            digest = compute_digest(json.dumps(self.overrides, sort_keys=True).encode())
+            name = f"{name[:MAX_NAME_LENGTH]}_{digest[:8]}"
+        return self.out / find_recipe(self.name).stem / name
 
     @property
     def run(self) -> Path:

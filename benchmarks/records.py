@@ -2,7 +2,8 @@
 
     make records                                                    # all recipes, seeds 0 to 2; hours
     make records ARGS="--recipes sst2,conll2003 --seeds 0,1,2 --jobs 4 --out runs/records"
-    python benchmarks/records.py --recipes sst2 --validation-only --set training.learning_rate=0.003
+    python benchmarks/records.py --recipes sst2 --seeds 0 --set training.learning_rate=0.003
+    python benchmarks/records.py --search benchmarks/searches/transformers.yaml --seeds 0 --minutes 30
     python benchmarks/records.py --publish runs/records             # write the results into the repository
 
 It continues where it was stopped: finished seeds and evaluations are not repeated. Ctrl-C, SIGTERM and `--minutes` stop
@@ -10,7 +11,8 @@ the trainings, which save and are resumed by the same command. `--jobs 4` runs f
 process with its own log; they take turns, or with `--mps` have an equal part of the GPU each. The data is in
 $SEQWISE_DATA.
 
-While settings are searched, the test split stays unread: `--validation-only`, which `--set` implies. Results of
+While settings are searched, the test split stays unread: `--validation-only`, which `--set` and `--search` imply. A
+search is a YAML file: for each recipe a list of trials, each with the settings that replace the recipe's. Results of
 complete runs are in OUT/results as JSON. `--publish` copies them to `src/seqwise/recipes/results`, from which
 docs/records.md and `seqwise recipes` are made. The exit status is 1 if a run failed or a requirement is not met.
 """
@@ -39,6 +41,7 @@ from seqwise.environment import count_cpus
 from seqwise.errors import SeqwiseError, UsageError
 from seqwise.recipe_files import DATA_VARIABLE, Recipe, list_recipe_names, read_recipe
 from seqwise.recipe_results import NUM_SEEDS, add_results, average, get_results_file, read_results
+from seqwise.yaml_files import read_yaml
 
 ROOT = Path(__file__).parents[1]
 POLL_SECONDS, REPORT_SECONDS = 0.2, 30.0
@@ -65,6 +68,10 @@ class JobProcess:
             env={**os.environ, **variables}, start_new_session=True, preexec_fn=end_with_parent,
         )  # fmt: skip
         return cls(job, command, process, files)
+
+    @property
+    def is_training(self) -> bool:
+        return self.command.output is None
 
     def finish(self) -> int:
         """Returns the exit status; the output of a successful evaluation gets its name."""
@@ -150,8 +157,7 @@ class Scheduler:
 
     def _report(self) -> None:
         for each in self.running:
-            is_training = each.command.title == "training"
-            self.log(f"{each.job.title}: {each.job.describe_progress() if is_training else each.command.title}")
+            self.log(f"{each.job.title}: {each.job.describe_progress() if each.is_training else each.command.title}")
 
     def _end_processes(self) -> None:
         """Asks the processes to save and stop, and waits for them."""
@@ -164,7 +170,8 @@ class Scheduler:
             except subprocess.TimeoutExpired:
                 each.process.kill()
             each.finish()
-            self.log(f"{each.job.title}: stopped; the same command continues it.")
+            progress = f" ({each.job.describe_progress()})" if each.is_training else ""
+            self.log(f"{each.job.title}: stopped{progress}; the same command continues it.")
         self.running = []
 
 
@@ -201,6 +208,9 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--set", action="append", default=[], metavar="SETTING=VALUE", dest="overrides",
         help="try another value of a setting; implies --validation-only",
     )  # fmt: skip
+    parser.add_argument(
+        "--search", type=Path, metavar="FILE", help="run the trials of a file; implies --validation-only"
+    )
     parser.add_argument("--publish", type=Path, metavar="OUT", help="only write the results of OUT into the repository")
     return parser.parse_args(arguments)
 
@@ -255,15 +265,39 @@ def run(options: argparse.Namespace) -> int:
 
 
 def build_jobs(options: argparse.Namespace) -> list[Job]:
-    """Returns a job for each recipe and seed."""
-    recipes = {name: read_and_check_recipe(name) for name in options.recipes or list_recipe_names()}
+    """Returns a job for each recipe, trial of settings and seed."""
     overrides = parse_overrides(options.overrides)
-    reads_test = not (options.validation_only or overrides)
+    names = options.recipes or list_recipe_names()
+    trials = {name: [{}] for name in names} if options.search is None else read_search(options.search, options.recipes)
+    recipes = {name: read_and_check_recipe(name) for name in trials}
+    reads_test = not (options.validation_only or overrides or options.search)
     jobs = []
     for name, recipe in recipes.items():
         data = find_data(name, recipe, options.out)
-        jobs += [Job(name, recipe, seed, options.out, data, overrides, reads_test) for seed in options.seeds]
+        for trial in trials[name]:
+            combined = {**trial, **overrides}
+            jobs += [Job(name, recipe, seed, options.out, data, combined, reads_test) for seed in options.seeds]
     return jobs
+
+
+def read_search(path: Path, names: Sequence[str] | None) -> dict[str, list[dict[str, Any]]]:
+    """Returns recipe → trials, each the settings by dotted name that replace those of the recipe.
+
+    Without `names`, all recipes of the file are returned.
+    """
+    try:
+        search = read_yaml(path)
+    except OSError as error:
+        raise UsageError(f"the search cannot be read: {error.strerror}.", file=path) from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"not valid YAML: {error}.", file=path) from None
+    lists = search.values() if isinstance(search, dict) and search else [None]
+    if not all(isinstance(trials, list) and all(isinstance(trial, dict) for trial in trials) for trials in lists):
+        fix = "For example:\nsst2:\n- {network.width: 128}\n- {network.width: 256, training.learning_rate: 0.003}"
+        raise UsageError("expected a list of trials for each recipe, and settings by name in each.", file=path, fix=fix)
+    if missing := set(names or ()) - search.keys():
+        raise UsageError(f"no trials for {', '.join(sorted(missing))}; there are {', '.join(search)}.", file=path)
+    return {name: search[name] for name in names or search}
 
 
 def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:

@@ -12,10 +12,15 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 from tiny_data import write_language_data
 
+from seqwise.applicability import check_effects
+from seqwise.config import combine_settings
 from seqwise.recipe_files import list_recipe_names, read_recipe
 from seqwise.recipe_results import read_results
+
+SEARCHES = sorted((Path(__file__).parents[1] / "benchmarks" / "searches").glob("*.yaml"))
 
 RECIPE = """\
 description: A small language model.
@@ -127,6 +132,61 @@ def test_a_search_never_evaluates_the_test_split(records, make_job, recipe_file,
     assert "learning_rate: 0.003" in (job.folder / "overrides.yaml").read_text()
     (job,) = records.build_jobs(records.parse_arguments(words))
     assert job.splits == ("valid", "test")
+
+
+def write_search(recipe_file: Path, *trials: dict) -> list[str]:
+    path = recipe_file.parent / "search.yaml"
+    path.write_text(yaml.safe_dump({str(recipe_file): list(trials)}))
+    return ["--search", str(path), "--seeds", "0,1", "--out", str(recipe_file.parent / "out")]
+
+
+def test_the_trials_of_a_search_file_never_evaluate_the_test_split(records, recipe_file, tmp_path):
+    words = write_search(recipe_file, {}, {"network.width": 9, "training": {"ema": 0.9}})
+    jobs = records.build_jobs(records.parse_arguments(words))
+    assert [(job.seed, job.overrides.get("network.width")) for job in jobs] == [(0, None), (1, None), (0, 9), (1, 9)]
+    assert {job.splits for job in jobs} == {("valid",)}
+    assert len({job.run for job in jobs}) == 4
+    for job in jobs:
+        job.prepare()
+    assert (jobs[2].folder / "overrides.yaml").read_text() == "network:\n  width: 9\ntraining:\n  ema: 0.9\n"
+    changed = records.build_jobs(records.parse_arguments([*words, "--set", "network.width=10"]))
+    assert [job.overrides["network.width"] for job in changed] == [10] * 4
+
+
+def test_trials_of_many_settings_have_folders_of_their_own_with_short_names(records, recipe_file):
+    names = [f"training.{name}" for name in ("learning_rate", "weight_decay", "ema", "clip_threshold", "warmup")]
+    names += [f"network.{name}_dropout" for name in ("input", "output", "embedding")]
+    trials = [dict.fromkeys(names, 0.125) | {"transformer.attention_dropout": value} for value in (0.1, 0.2)]
+    jobs = records.build_jobs(records.parse_arguments(write_search(recipe_file, *trials)))
+    assert len({job.folder for job in jobs}) == 2
+    assert all(len(job.folder.name) < 200 for job in jobs)
+
+
+@pytest.mark.parametrize("path", SEARCHES, ids=lambda path: path.stem)
+def test_the_settings_of_a_search_exist_and_have_an_effect(records, path):
+    for name, trials in records.read_search(path, None).items():
+        for trial in trials:
+            check_effects([combine_settings(read_recipe(name).settings, trial)], trial)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a list of trials for each recipe"),
+        ("sst2: {network.width: 3}", "expected a list of trials for each recipe"),
+        ("sst2: [network.width]", "expected a list of trials for each recipe"),
+        ("sst2: [", "not valid YAML"),
+        ("conll2003: [{}]", "no trials for sst2; there are conll2003."),
+        ("sst2: [{network.widht: 3}]", "network.widht: no such setting"),
+    ],
+)
+def test_a_wrong_search_file_is_an_error(records, recipe_file, tmp_path, text, message, capsys):
+    (tmp_path / "data" / "sst2").mkdir()
+    write_file(tmp_path / "search.yaml", text)
+    words = ["--recipes", "sst2", "--search", str(tmp_path / "search.yaml"), "--out", str(tmp_path / "out")]
+    assert records.main(words) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_runs_of_another_version_of_a_recipe_are_not_continued(make_job, recipe_file, records, tmp_path, capsys):
@@ -313,7 +373,7 @@ def test_the_time_limit_lets_trainings_save_and_stops(records, make_job, tmp_pat
     assert saved.read_text() == "saved"
     assert scheduler.is_stopped
     assert [each.seed for each in scheduler.waiting] == [1]
-    assert messages[-2:] == ["the time is over.", "own, seed 0: stopped; the same command continues it."]
+    assert messages[-2:] == ["the time is over.", "own, seed 0: stopped (reading); the same command continues it."]
 
 
 def test_an_interrupt_lets_trainings_save(records, recipe_file, make_job, tmp_path, monkeypatch):

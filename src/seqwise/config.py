@@ -221,6 +221,8 @@ class TransformerSettings(Section):
     """Nonlinearity of the feed-forward sublayer."""
     hidden: int | None = Field(None, ge=1, le=4 * MAX_WIDTH)
     """Width of the feed-forward sublayer; two or four times the width of the network unless set."""
+    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout of the attention weights, for long trainings on a small text; slower on CPUs."""
 
 
 class ContextSettings(Section):

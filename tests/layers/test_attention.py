@@ -153,6 +153,12 @@ def test_cross_attention_equals_pytorch_and_its_cache_needs_no_second_projection
     assert torch.equal(from_cache, y)
 
 
+def test_dropout_removes_attention_weights_and_scales_the_others():
+    zeros, values = torch.zeros(1, 4, 2), torch.eye(4)[None]  # the context is the row of weights, ¼ each
+    context = attend(zeros.expand(1, 4, 2), zeros, values, dropout=0.5)
+    assert set(context.flatten().tolist()) == {0.0, 0.5}
+
+
 def test_recording_does_not_change_the_fused_result_even_with_dropout():
     layer, x = MultiHeadAttention(8, 2, dropout=0.3), torch.randn(2, 5, 8)
     torch.manual_seed(1)

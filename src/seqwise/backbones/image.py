@@ -155,9 +155,9 @@ class PatchEncoder(nn.Module):
         self.input_projection = build_linear(CHANNELS * patch**2, width)
         self.positions = LearnedPositions(width, self.side**2)
         layer_class = PreNormEncoderLayer if settings.norm == "pre" else EncoderLayer
-        self.encoder = Encoder(
-            [layer_class(width, settings.heads, settings.hidden, settings.activation, dropout) for _ in range(depth)]
-        )
+        sizes, attention_dropout = (width, settings.heads, settings.hidden), settings.attention_dropout
+        layers = [layer_class(*sizes, settings.activation, dropout, False, attention_dropout) for _ in range(depth)]
+        self.encoder = Encoder(layers)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Returns the patches (B, patches, width) of pixels (B, S, S, 3), row by row of the grid."""

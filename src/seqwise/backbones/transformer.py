@@ -112,7 +112,10 @@ def build_layers(
     network, transformer = settings.network, settings.transformer
     layer_class, rotary = pre_norm if transformer.norm == "pre" else post_norm, transformer.positions == "rotary"
     sizes = network.width, transformer.heads, transformer.hidden
-    return [layer_class(*sizes, transformer.activation, network.dropout, rotary) for _ in range(network.depth)]
+    return [
+        layer_class(*sizes, transformer.activation, network.dropout, rotary, transformer.attention_dropout)
+        for _ in range(network.depth)
+    ]
 
 
 @dataclass(frozen=True)

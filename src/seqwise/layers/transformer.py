@@ -5,8 +5,8 @@ layers normalise the input of each sub-layer, not the sum (Radford et al. 2019, 
 (Xiong et al. 2020). Their initial weights have variance 1 / inputs, and the output weights of a sub-layer are divided
 by the root of the number of sub-layers, so that the sum keeps its variance at any depth (GPT-2, same section).
 
-`dropout` acts on what each sub-layer adds (Vaswani et al. 2017, §5.4) and inside the feed-forward network. Attention
-weights are not dropped: the paper drops none, and CPUs would lose the fused kernel.
+`dropout` acts on what each sub-layer adds (Vaswani et al. 2017, §5.4) and inside the feed-forward network,
+`attention_dropout` on the attention weights. It is 0 unless set: the paper has none, and CPUs lose the fused kernel.
 
 A decoder-only model is an `Encoder` that runs causally. `Decoder` also attends to a memory, an encoder's output.
 """
@@ -66,14 +66,21 @@ class TransformerLayer(nn.Module):
     has_cross_attention = False
 
     def __init__(
-        self, width: int, heads: int, hidden: int, activation: str, dropout: float = 0.0, rotary: bool = False
+        self,
+        width: int,
+        heads: int,
+        hidden: int,
+        activation: str,
+        dropout: float = 0.0,
+        rotary: bool = False,
+        attention_dropout: float = 0.0,
     ):
         super().__init__()
         self.width = width
-        self.attention = MultiHeadAttention(width, heads, rotary=rotary)
+        self.attention = MultiHeadAttention(width, heads, attention_dropout, rotary)
         self.attention_norm = LayerNorm(width)
         if self.has_cross_attention:
-            self.cross_attention = MultiHeadAttention(width, heads)
+            self.cross_attention = MultiHeadAttention(width, heads, attention_dropout)
             self.cross_attention_norm = LayerNorm(width)
         self.feedforward = FeedForward(width, hidden, activation, dropout)
         self.feedforward_norm = LayerNorm(width)
