@@ -155,7 +155,7 @@ def make_settings(model: str, training: dict[str, object] | None = None, **netwo
         model=model,
         data={"window": LENGTH},
         network={"width": 32, "depth": 2, "embedding": 32, "dropout": 0.2, **network},
-        transformer={"heads": 2},
+        transformer={"heads": 2, "attention_dropout": 0.1},
         recurrent={"weight_dropout": 0.0 if model == "transformer" else 0.1},
         training={"learning_rate": 1e-2, "precision": "float32", **(training or {})},
     )
