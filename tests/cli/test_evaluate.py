@@ -89,7 +89,13 @@ def test_temperature_and_cache_are_printed_below_the_plain_perplexity(seqwise_co
 
 def test_each_method_names_its_parts_and_counts_each_to_the_end(seqwise_command, trained_run, book, monkeypatch):
     phases: list[tuple[str, list[float]]] = []
-    monkeypatch.setattr(ProgressBar, "start", lambda bar, label: phases.append((label, [])))
+    start = ProgressBar.start
+
+    def record_start(bar, label):
+        phases.append((label, []))
+        start(bar, label)
+
+    monkeypatch.setattr(ProgressBar, "start", record_start)
     monkeypatch.setattr(ProgressBar, "__call__", lambda bar, done, total: phases[-1][1].append(done / total))
     options = "--softmax-temperature auto --cache --cache-search --dynamic --dynamic-method rms --dynamic-search"
     assert seqwise_command("evaluate", trained_run(), book, *options.split()).status == 0

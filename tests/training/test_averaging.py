@@ -12,6 +12,7 @@ from short_runs import OPTIONS, TOKENS_PER_STEP, train
 from torch import nn
 
 from seqwise.training.averaging import LastWeights
+from seqwise.training.loop import Trainer
 from seqwise.training.training_run import TrainingRun
 
 NUM_STEPS = 24
@@ -96,11 +97,26 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(book, tmp_pa
     assert read_validations(tmp_path / "killed") == read_validations(tmp_path / "uninterrupted")
 
 
-def test_the_mean_of_the_last_validations_is_saved_if_it_is_better(book, tmp_path, capsys):
-    """At so large a constant rate the weights jump around a mean, which is better."""
-    options = ["--training.learning-rate", "2", "--training.schedule", "constant", "--training.warmup", "0"]
+def jump_between_validations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validates weights that lie on alternating sides of those of the optimiser."""
+    original = Trainer.run_validation
+
+    @torch.no_grad()
+    def run_validation(loop, step):
+        is_first, is_even = not loop.state.history, len(loop.state.history) % 2 == 0
+        generator = torch.Generator().manual_seed(0)
+        for parameter in loop.model.parameters():
+            jump = torch.randn(parameter.shape, generator=generator)
+            parameter.add_(jump if is_first else 2 * jump if is_even else -2 * jump)
+        return original(loop, step)
+
+    monkeypatch.setattr(Trainer, "run_validation", run_validation)
+
+
+def test_the_mean_of_the_last_validations_is_saved_if_it_is_better(book, tmp_path, capsys, monkeypatch):
+    jump_between_validations(monkeypatch)
     run = tmp_path / "run"
-    assert train(*list_arguments(book, run, *options, "--training.average-last", "4")) == 0
+    assert train(*list_arguments(book, run, "--training.average-last", "4")) == 0
     stderr = capsys.readouterr().err
     assert "mean of the weights of the last 4 validations, compared with the best weights: better, and saved" in stderr
     assert "best weights: the mean of those of the last 4 validations\n" in stderr
@@ -115,7 +131,7 @@ def test_the_mean_of_the_last_validations_is_saved_if_it_is_better(book, tmp_pat
     assert summary["validation"]["loss"] == read_validations(run)[24] == min(read_validations(run).values())
     assert "- weights: the mean of those of the last 4 validations" in (run / "README.md").read_text()
     # The single weights are the same as without the mean.
-    assert train(*list_arguments(book, tmp_path / "single", *options)) == 0
+    assert train(*list_arguments(book, tmp_path / "single")) == 0
     single = read_validations(tmp_path / "single")
     assert {step: loss for step, loss in read_validations(run).items() if step < 24} == {
         step: loss for step, loss in single.items() if step < 24
