@@ -8,10 +8,8 @@ is not in the file but beside it: `recipe_results.py`. This module does not trai
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -179,15 +177,6 @@ def describe_other_data(name: str, fingerprint: str) -> str:
         return ""
     problem = f"this is not the data of the recipe {name}, or it has other splits: published numbers do not apply."
     return f"{problem} The recipe is for {recipe.data_name}, see {DATA_SECTION}"
-
-
-def find_recipe_name(command: str) -> str | None:
-    """Returns the value of `--recipe` in the command that started a run; None if there is none."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--recipe")
-    with suppress(ValueError, argparse.ArgumentError):  # the command in config.yaml may have been edited
-        return parser.parse_known_args(shlex.split(command))[0].recipe
-    return None
 
 
 def build_evaluate_commands(recipe: Recipe, run: str, data: str) -> list[str]:

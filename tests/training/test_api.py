@@ -96,6 +96,7 @@ def test_settings_and_keywords_override_a_recipe(book, tmp_path):
     assert run.settings.network.dropout == recipe.network.dropout
     assert run.settings.training.learning_rate == recipe.training.learning_rate
     assert any(each.startswith("warning: this is not the data of the recipe ptb-characters") for each in messages)
+    assert f"seqwise evaluate {out} {book} --split test\n" in (out / "README.md").read_text()
     with pytest.raises(UsageError, match="Perhaps you meant 'sst2'"):
         seqwise.train(book, recipe="sst3")
     with pytest.raises(UsageError, match="so a recipe has no effect beside them"):

@@ -33,7 +33,6 @@ from seqwise.files import check_output_path
 from seqwise.image import SUFFIXES
 from seqwise.locks import lock_folder
 from seqwise.new_folders import create_folder, reserve_folder
-from seqwise.recipe_files import describe_other_data, find_recipe_name
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import Task
@@ -219,7 +218,7 @@ def _change_data_limits(run: Run, settings: Settings, typed: Sequence[str]) -> N
 @contextmanager
 def _reserve_folder(args: Train) -> Iterator[Path]:
     """Yields the folder of the run before it is created; an unnamed one is reserved, so that all processes know it."""
-    from seqwise.training.training_run import detect_task
+    from seqwise.tasks.guess import detect_task
 
     folder = args.resume or args.out
     if folder is not None:
@@ -232,8 +231,9 @@ def _reserve_folder(args: Train) -> Iterator[Path]:
 def _create_run(args: Train, argv: Sequence[str], world: World, lock: ExitStack) -> tuple[Run, Task | None]:
     """Reads the data, and creates and locks the run folder in the first process; opens it in the others."""
     from seqwise.cli.progress import ProgressBar
+    from seqwise.tasks.guess import detect_task
     from seqwise.training.run import RUN_FOLDER, Run
-    from seqwise.training.training_run import create_run, detect_task
+    from seqwise.training.training_run import create_run
 
     if not world.is_first:
         return Run.open(world.broadcast_text("")), None
@@ -244,10 +244,8 @@ def _create_run(args: Train, argv: Sequence[str], world: World, lock: ExitStack)
     with ProgressBar("reading") as bar:
         run, task = create_run(
             str(args.data), settings, folder,
-            command=command, log=console.log, progress=bar, processes=world.size,
+            command=command, recipe=args.recipe or "", log=console.log, progress=bar, processes=world.size,
         )  # fmt: skip
-    if args.recipe is not None and (warning := describe_other_data(args.recipe, run.metadata.fingerprint)):
-        console.warn(warning)
     world.broadcast_text(str(run.folder))
     return run, task
 
@@ -304,6 +302,6 @@ def _suggest_evaluations(run: Run) -> list[str]:
     with the numbers to compare with."""
     folder, data = shlex.quote(str(run.folder)), shlex.quote(run.metadata.data)
     with suppress(UsageError):
-        if (recipe := find_recipe_name(run.metadata.command)) is not None:
-            return suggest_evaluations(recipe, folder, data)
+        if run.metadata.recipe:
+            return suggest_evaluations(run.metadata.recipe, folder, data)
     return [f"seqwise evaluate {folder} {data}"]

@@ -16,7 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import get_args
 
-from seqwise.config import DataSettings, TaskName
+from seqwise.callbacks import LogFunction, no_log
+from seqwise.config import DataSettings, Settings, TaskName
 from seqwise.data.delimited import detect_separator
 from seqwise.data.encodings import decode_head, decode_text
 from seqwise.data.examples import find_split_files
@@ -69,6 +70,15 @@ TIMESTAMP = re.compile(
 
 
 @limited
+def detect_task(settings: Settings, data: str, log: LogFunction = no_log) -> Settings:
+    """Returns a copy of the settings with a task, which is guessed from the data if it is not set."""
+    settings = settings.model_copy(deep=True)
+    if settings.task is None:
+        settings.task, reason = guess_task(data, settings.data.encoding, settings.columns, settings.data)
+        log(f"task: {settings.task}, because {reason}. Choose another with --task.")
+    return settings
+
+
 def guess_task(
     data: str, encoding: str | None = None, columns: str | None = None, limits: DataSettings | None = None
 ) -> tuple[TaskName, str]:

@@ -30,10 +30,11 @@ from seqwise.errors import UsageError, check_type, in_command, suggest
 from seqwise.families import get_family, get_model_name
 from seqwise.metrics.evaluation import Evaluation as Evaluation
 from seqwise.new_folders import create_folder
-from seqwise.recipe_files import describe_other_data, read_recipe
+from seqwise.recipe_files import read_recipe
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
 from seqwise.tasks.contextual import ContextualEncoder
+from seqwise.tasks.guess import detect_task
 from seqwise.tasks.language.task import Language
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Task
 from seqwise.tasks.training_summary import MISSING_SUMMARY, TrainingSummary
@@ -43,7 +44,7 @@ from seqwise.training.distribution import defer_interrupts
 from seqwise.training.loop import Step
 from seqwise.training.run import RUN_FOLDER, WEIGHTS, Run
 from seqwise.training.step import get_objective
-from seqwise.training.training_run import create_run, detect_task, open_training
+from seqwise.training.training_run import create_run, open_training
 
 
 def train(
@@ -93,9 +94,8 @@ def train(
             path = save_data(data, parsed)
             parsed = detect_task(parsed, path, log)
             new_folder = create_folder(RUN_FOLDER, None if out is None else Path(out), f"{parsed.task}-{parsed.model}")
-            run, prepared_task = create_run(path, parsed, lock.enter_context(new_folder), log=log)
-            if recipe is not None and (warning := describe_other_data(recipe, run.metadata.fingerprint)):
-                log(f"warning: {warning}")
+            folder = lock.enter_context(new_folder)
+            run, prepared_task = create_run(path, parsed, folder, recipe=recipe or "", log=log)
         with run.record_failure():
             with explain_in_python(data):
                 training = open_training(run, task=prepared_task, log=log)

@@ -13,7 +13,7 @@ from typing import Any
 
 from seqwise.errors import UsageError
 from seqwise.printable import make_printable
-from seqwise.recipe_files import build_evaluate_commands, find_recipe_name, read_recipe
+from seqwise.recipe_files import build_evaluate_commands, read_recipe
 from seqwise.svg import BLUE, BOTTOM, GREY, ORANGE, RIGHT, WIDTH, Chart, Point, build_document, choose_ticks
 from seqwise.tasks import get_task
 from seqwise.tasks.task import Task
@@ -47,8 +47,8 @@ def _build_evaluate_commands(run: Run) -> list[str]:
     """Returns the commands that evaluate a run: those of its recipe, if it was started with one that can be read."""
     folder, data = shlex.quote(str(run.folder)), shlex.quote(run.metadata.data)
     with suppress(UsageError):
-        if (recipe := find_recipe_name(run.metadata.command)) is not None:
-            return build_evaluate_commands(read_recipe(recipe), folder, data)
+        if run.metadata.recipe:
+            return build_evaluate_commands(read_recipe(run.metadata.recipe), folder, data)
     return [f"seqwise evaluate {folder} {data}"]
 
 

@@ -16,9 +16,9 @@ from seqwise.data.python_messages import explain_in_python, name_rows, rewrite, 
 from seqwise.data.records import Data
 from seqwise.errors import DataError, combine_errors
 from seqwise.tasks import get_task
+from seqwise.tasks.guess import detect_task
 from seqwise.training.api import add_keywords, save_data
 from seqwise.training.initialization import inherit_from_run
-from seqwise.training.training_run import detect_task
 
 
 @dataclass(frozen=True, repr=False)

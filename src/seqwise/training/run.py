@@ -80,6 +80,7 @@ class RunMetadata:
     split_rule: str  # in words
     command: str
     seqwise_version: str
+    recipe: str = ""  # its name or file, as given; empty without one
     format: int = FORMAT
 
     def to_yaml(self) -> str:
@@ -154,6 +155,7 @@ class Run:
             origin = f"this run was written by Seqwise {saved_metadata.get('seqwise')} in format {version}"
             problem = f"{origin}; this version reads formats up to {FORMAT}."
             raise RunError(problem, file=path, fix="Update with: pip install --upgrade seqwise")
+        saved_metadata.setdefault("recipe", "")  # runs of earlier versions have none
         keys = {field: OLD_KEYS.get(field, field) for field in RunMetadata.__dataclass_fields__}
         network = values["network"] if isinstance(values.get("network"), dict) else {}
         saved_names = {*saved_metadata, *values, *(f"network.{name}" for name in network)}

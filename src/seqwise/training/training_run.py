@@ -21,11 +21,12 @@ from seqwise.errors import NonFiniteError, RunError, UsageError
 from seqwise.families import FAMILY_FILES, get_family
 from seqwise.kernels.recurrence.availability import describe_backend
 from seqwise.layers import Recurrent
+from seqwise.recipe_files import describe_other_data
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
 from seqwise.tasks.checks import check_precision
 from seqwise.tasks.defaults import resolve
-from seqwise.tasks.guess import guess_task
+from seqwise.tasks.guess import detect_task
 from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.card import build_curve_svg, build_model_card
 from seqwise.training.checkpoints import (
@@ -79,11 +80,15 @@ def create_run(
     folder: Path,
     *,
     command: str = "",
+    recipe: str = "",
     log: LogFunction = no_log,
     progress: ProgressCallback | None = None,
     processes: int = 1,
 ) -> tuple[Run, Task]:
-    """Reads the data, chooses the settings that are not set, and creates the run folder; removes it on failure."""
+    """Reads the data, chooses the settings that are not set, and creates the run folder; removes it on failure.
+
+    `recipe` is the name of the recipe that the settings are from, if any.
+    """
     if settings.budget is not None:
         Budget.parse(settings.budget)  # raises an error before the data is read
     settings = detect_task(settings, data, log)
@@ -106,9 +111,11 @@ def create_run(
     if family.has_gradients:
         task.batches(resolved, 0, processes)  # raises an error if a batch cannot be divided among the processes
     choices = {**explain_reading(requested, settings, messages), **reasons}
-    run = create_run_folder(folder, data, resolved, task, word_vectors, command, log, choices)
+    run = create_run_folder(folder, data, resolved, task, word_vectors, command, log, choices, recipe)
     if reasons:
         log("chosen by rule: " + ", ".join(format_settings(resolved, reasons)))
+    if recipe and (warning := describe_other_data(recipe, task.fingerprint)):
+        log(f"warning: {warning}")
     return run, task
 
 
@@ -135,9 +142,10 @@ def create_run_folder(
     command: str = "",
     log: LogFunction = no_log,
     choices: dict[str, str] | None = None,
+    recipe: str = "",
 ) -> Run:
     """Creates the folder of a run, with everything that is known before training."""
-    metadata = RunMetadata(data, task.fingerprint, task.split_rule, command, environment.get_version())
+    metadata = RunMetadata(data, task.fingerprint, task.split_rule, command, environment.get_version(), recipe)
     initial_embeddings = {} if word_vectors is None else word_vectors.match_vocabularies(task, log)
     description = environment.describe()
     if get_family(settings.model).build is not None:
@@ -146,15 +154,6 @@ def create_run_folder(
         description["recurrent_path"] = describe_backend(choose_device(settings))
     summary = task.training_summary
     return Run.create(folder, settings, metadata, task.preprocessor, description, initial_embeddings, summary, choices)
-
-
-def detect_task(settings: Settings, data: str, log: LogFunction = no_log) -> Settings:
-    """Returns a copy of the settings with a task, which is guessed from the data if it is not set."""
-    settings = settings.model_copy(deep=True)
-    if settings.task is None:
-        settings.task, reason = guess_task(data, settings.data.encoding, settings.columns, settings.data)
-        log(f"task: {settings.task}, because {reason}. Choose another with --task.")
-    return settings
 
 
 def open_task(run: Run, log: LogFunction = no_log) -> Task:
