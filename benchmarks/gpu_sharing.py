@@ -18,13 +18,14 @@ from pathlib import Path
 from seqwise.errors import UsageError
 
 CONTROL = "nvidia-cuda-mps-control"  # comes with the driver
+PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"  # environment variable: the part of the GPU that a process has
 FOLDERS = ("/usr/bin", "/usr/local/nvidia/bin")  # where containers have it, which may not be on the path
 TIMEOUT = 60.0
 
 
 @contextmanager
-def share_gpu(num_processes: int, log_folder: Path) -> Iterator[dict[str, str]]:
-    """Runs the service inside the block; yields the variables that give each of the processes an equal part."""
+def share_gpu(log_folder: Path) -> Iterator[dict[str, str]]:
+    """Runs the service inside the block; yields the environment variables with which a process uses it."""
     program = find_control()
     log_folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="seqwise-mps-") as pipes:  # the path of a socket must be short
@@ -38,7 +39,7 @@ def share_gpu(num_processes: int, log_folder: Path) -> Iterator[dict[str, str]]:
             problem = f"the Multi-Process Service did not start: {log.read_text(errors='replace').strip()}"
             raise UsageError(problem, fix="Leave out --mps; the runs then take turns on the GPU.") from None
         try:
-            yield {**variables, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(100 // num_processes)}
+            yield variables
         finally:
             with suppress(subprocess.TimeoutExpired):  # it may wait for a process that hangs
                 subprocess.run([program], input="quit -t 5\n", env=environment, text=True, check=False, timeout=TIMEOUT)

@@ -55,6 +55,7 @@ class Job:
     data: Path
     overrides: dict[str, Any] = field(default_factory=dict)
     reads_test: bool = True  # False: the test split is never evaluated
+    parts: int = 1  # of the GPU, which has as many as runs of one part are started at the same time
 
     @property
     def title(self) -> str:

@@ -8,8 +8,8 @@
 
 It continues where it was stopped: finished seeds and evaluations are not repeated. Ctrl-C, SIGTERM and `--minutes` stop
 the trainings, which save and are resumed by the same command. `--jobs 4` runs four at a time on one GPU, each as a
-process with its own log; they take turns, or with `--mps` have an equal part of the GPU each. The data is in
-$SEQWISE_DATA.
+process with its own log; they take turns, or with `--mps` have an equal part of the GPU each. With `--parts ptb-lstm=2`
+a run of that recipe has two of the four parts. The data is in $SEQWISE_DATA.
 
 While settings are searched, the test split stays unread: `--validation-only`, which `--set` and `--search` imply. A
 search is a YAML file: for each recipe a list of trials, each with the settings that replace the recipe's. Results of
@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import yaml
-from gpu_sharing import share_gpu
+from gpu_sharing import PERCENTAGE, share_gpu
 from record_jobs import Command, Job, build_command_line, get_output_file, save_result
 
 from seqwise.cli.recipes import read_and_check_recipe
@@ -93,13 +93,13 @@ class Scheduler:
     """Runs jobs, several at a time, until all are done, the time is over or a signal arrives."""
 
     def __init__(
-        self, jobs: Sequence[Job], num_jobs: int, minutes: float | None, log: Callable[[str], None],
-        variables: Mapping[str, str] = {},
+        self, jobs: Sequence[Job], num_parts: int, minutes: float | None, log: Callable[[str], None],
+        mps_variables: Mapping[str, str] | None = None,
     ):  # fmt: skip
-        """`variables` are added to the environment of the processes."""
-        self.waiting, self.num_jobs, self.log = list(jobs), num_jobs, log
-        threads = os.environ.get("OMP_NUM_THREADS", str(max(1, count_cpus() // num_jobs)))
-        self.variables = {"OMP_NUM_THREADS": threads, **variables}
+        """The running jobs have at most `num_parts` parts; `mps_variables` are those of `share_gpu`, if it is used."""
+        self.waiting, self.num_parts, self.log = list(jobs), num_parts, log
+        threads = os.environ.get("OMP_NUM_THREADS", str(max(1, count_cpus() // num_parts)))
+        self.variables, self.mps_variables = {"OMP_NUM_THREADS": threads}, mps_variables
         self.running: list[JobProcess] = []
         self.done: list[Job] = []
         self.failed: list[Job] = []
@@ -130,15 +130,25 @@ class Scheduler:
                 signal.signal(number, handler)
 
     def _start_waiting(self, on_done: Callable[[Job], None]) -> None:
-        while self.waiting and len(self.running) < self.num_jobs:
-            job = self.waiting.pop(0)
+        while (job := self._find_job()) is not None:
+            self.waiting.remove(job)
             command = job.find_next()
             if command is None:
                 self.done.append(job)
                 on_done(job)
                 continue
             self.log(f"{job.title}: {command.title}")
-            self.running.append(JobProcess.start(job, command, self.variables))
+            self.running.append(JobProcess.start(job, command, self._build_variables(job)))
+
+    def _find_job(self) -> Job | None:
+        """Returns the first waiting job for which enough parts are free."""
+        free = self.num_parts - sum(each.job.parts for each in self.running)
+        return next((job for job in self.waiting if job.parts <= free), None)
+
+    def _build_variables(self, job: Job) -> dict[str, str]:
+        if self.mps_variables is None:
+            return self.variables
+        return {**self.variables, **self.mps_variables, PERCENTAGE: str(100 * job.parts // self.num_parts)}
 
     def _collect(self) -> None:
         """Removes the processes that have ended; their jobs wait for the next command, unless they failed."""
@@ -201,6 +211,10 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--mps", action="store_true",
         help="give each of these runs an equal part of the GPU (NVIDIA's Multi-Process Service) instead of turns",
     )  # fmt: skip
+    parser.add_argument(
+        "--parts", action="append", type=split_parts, default=[], metavar="RECIPE=N",
+        help="runs of this recipe count as N of --jobs, and have so many parts of the GPU with --mps; default: 1",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("runs/records"), help="default: runs/records")
     parser.add_argument("--minutes", type=float, help="stop after this time; the same command continues")
     parser.add_argument("--validation-only", action="store_true", help="never evaluate the test split")
@@ -230,6 +244,13 @@ def split_seeds(text: str) -> list[int]:
     return list(map(int, seeds))
 
 
+def split_parts(text: str) -> tuple[str, int]:
+    name, _, count = text.rpartition("=")
+    if not name:
+        raise argparse.ArgumentTypeError(f"expected RECIPE=N; received {text}")
+    return name, parse_count(count)
+
+
 def parse_count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"expected at least 1; received {text}")
@@ -247,9 +268,9 @@ def run(options: argparse.Namespace) -> int:
         numbers = "; ".join(f"{split} {format_values(each)}" for split, each in values.items())
         print(f"{job.title}: {job.recipe.unit}: {numbers} ({job.folder})", flush=True)
         if reads_test:
-            save_result(job, options.jobs, options.mps)
+            save_result(job, options.jobs // job.parts, options.mps)
 
-    with share_gpu(options.jobs, options.out / "mps") if options.mps else nullcontext({}) as variables:
+    with share_gpu(options.out / "mps") if options.mps else nullcontext() as variables:
         for job in jobs:
             job.prepare()
         scheduler = Scheduler(jobs, options.jobs, options.minutes, log, variables)
@@ -271,12 +292,18 @@ def build_jobs(options: argparse.Namespace) -> list[Job]:
     trials = {name: [{}] for name in names} if options.search is None else read_search(options.search, options.recipes)
     recipes = {name: read_and_check_recipe(name) for name in trials}
     reads_test = not (options.validation_only or overrides or options.search)
+    parts = dict(options.parts)
+    if unknown := parts.keys() - recipes.keys():
+        raise UsageError(f"--parts: {', '.join(sorted(unknown))} is not run; there are {', '.join(recipes)}.")
+    if max(parts.values(), default=1) > options.jobs:
+        raise UsageError(f"--parts: at most {options.jobs}, the number of --jobs; received {max(parts.values())}.")
     jobs = []
     for name, recipe in recipes.items():
         data = find_data(name, recipe, options.out)
         for trial in trials[name]:
             combined = {**trial, **overrides}
-            jobs += [Job(name, recipe, seed, options.out, data, combined, reads_test) for seed in options.seeds]
+            shared = (options.out, data, combined, reads_test, parts.get(name, 1))
+            jobs += [Job(name, recipe, seed, *shared) for seed in options.seeds]
     return jobs
 
 

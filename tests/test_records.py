@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from seqwise.config import combine_settings
 from seqwise.recipe_files import list_recipe_names, read_recipe
 from seqwise.recipe_results import read_results
 
-SEARCHES = sorted((Path(__file__).parents[1] / "benchmarks" / "searches").glob("*.yaml"))
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+SEARCHES, DEFAULTS = (sorted((BENCHMARKS / name).glob("*.yaml")) for name in ("searches", "defaults"))
 
 RECIPE = """\
 description: A small language model.
@@ -216,6 +218,8 @@ def test_missing_data_and_wrong_options_are_errors(records, recipe_file, tmp_pat
     [
         (["--jobs", "0"], "--jobs: expected at least 1; received 0"),
         (["--jobs", "two"], "--jobs: expected at least 1; received two"),
+        (["--parts", "2"], "--parts: expected RECIPE=N; received 2"),
+        (["--parts", "sst2=0"], "--parts: expected at least 1; received 0"),
         (["--seeds", "0,x"], "--seeds: expected numbers such as 0,1,2; received '0,x'"),
         (["--seeds=-1"], "--seeds: expected numbers such as 0,1,2; received '-1'"),
         (["--seeds", ","], "--seeds: expected a list separated by commas; received none"),
@@ -311,6 +315,50 @@ def test_runs_with_mps_have_an_equal_part_of_the_gpu(records, recipe_file, tmp_p
         variables = json.loads((tmp_path / "out" / "own" / f"seed-{seed}" / "environment").read_text())
         assert variables["CUDA_MPS_PIPE_DIRECTORY"] == folder
         assert variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "33"
+
+
+def test_a_run_can_have_several_parts_of_the_gpu(records, make_job, monkeypatch):
+    """Of four parts, a job of two leaves two for others; one that does not fit waits, and those behind it do not."""
+    train = TRAIN + "import os; (folder / 'environment').write_text(json.dumps({**os.environ}))\n"
+    train += "import time; time.sleep(0.3)"
+    use_programs(records, monkeypatch, train, EVALUATE)
+    jobs = [replace(make_job(seed), parts=parts) for seed, parts in enumerate((2, 1, 3, 1))]
+    for job in jobs:
+        job.prepare()
+    scheduler, used = records.Scheduler(jobs, 4, None, lambda message: None, {"PIPES": "here"}), []
+    start = records.JobProcess.start
+
+    def record_start(job, command, variables):
+        used.append((job.seed, sum(each.job.parts for each in scheduler.running)))
+        return start(job, command, variables)
+
+    monkeypatch.setattr(records.JobProcess, "start", record_start)
+    scheduler.run(lambda job: None)
+    assert used[:3] == [(0, 0), (1, 2), (3, 3)]
+    assert all(before + jobs[seed].parts <= 4 for seed, before in used)
+    assert sorted(job.seed for job in scheduler.done) == [0, 1, 2, 3]
+    for job, percentage in zip(jobs, ("50", "25", "75", "25"), strict=True):
+        variables = json.loads((job.run / "environment").read_text())
+        assert (variables["PIPES"], variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]) == ("here", percentage)
+
+
+def test_parts_of_recipes_are_those_of_their_jobs(records, recipe_file, tmp_path, monkeypatch, capsys):
+    words = ["--recipes", str(recipe_file), "--seeds", "0", "--jobs", "5", "--out", str(tmp_path / "out")]
+    use_programs(records, monkeypatch, TRAIN, EVALUATE)
+    assert records.main([*words, "--parts", f"{recipe_file}=2"]) == 0
+    results = read_results(tmp_path / "out" / "results" / "own.json")
+    assert results is not None
+    assert results.seeds[0].jobs == 2  # runs of this size would fit at the same time
+    capsys.readouterr()
+    for parts, message in ((f"{recipe_file}=6", "at most 5, the number of --jobs"), ("sst2=2", "sst2 is not run")):
+        assert records.main([*words, "--parts", parts]) == 2
+        assert f"--parts: {message}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", DEFAULTS, ids=lambda path: path.stem)
+def test_the_recipes_of_defaults_set_only_task_model_and_budget(path):
+    assert read_recipe(str(path)).get_setting_values().keys() == {"task", "model", "budget"}
+    assert path.stem not in list_recipe_names()  # their runs are in folders of this name
 
 
 def test_mps_that_is_missing_or_does_not_start_is_an_error(records, recipe_file, tmp_path, monkeypatch, capsys):
