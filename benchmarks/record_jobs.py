@@ -169,6 +169,16 @@ def save_result(job: Job, num_jobs: int, mps: bool = False) -> None:
         add_results(file, RecipeResults(recipe=name, digest=digest, seeds={job.seed: result}))
 
 
+def is_published(name: str, recipe: Recipe, seed: int) -> bool:
+    """Returns whether the repository has all results of a seed with the settings of the recipe."""
+    published = read_results(get_results_file(name))
+    if published is None or published.digest != recipe.compute_digest() or seed not in published.seeds:
+        return False
+    result = published.seeds[seed]
+    splits = [result.validation, result.test] if recipe.split == "test" else [result.validation]
+    return all(recipe.evaluations.keys() <= values.keys() for values in splits)
+
+
 def get_output_file(out: Path, name: str) -> Path:
     """Returns the file of the results of a recipe in OUT."""
     return out / "results" / get_results_file(name).name

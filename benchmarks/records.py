@@ -9,7 +9,8 @@
 It continues where it was stopped: finished seeds and evaluations are not repeated. Ctrl-C, SIGTERM and `--minutes` stop
 the trainings, which save and are resumed by the same command. `--jobs 4` runs four at a time on one GPU, each as a
 process with its own log; they take turns, or with `--mps` have an equal part of the GPU each. With `--parts ptb-lstm=2`
-a run of that recipe has two of the four parts. The data is in $SEQWISE_DATA.
+a run of that recipe has two of the four parts. The data is in $SEQWISE_DATA. `--missing` leaves out the seeds that have
+all results in the repository.
 
 While settings are searched, the test split stays unread: `--validation-only`, which `--set` and `--search` imply. A
 search is a YAML file: for each recipe a list of trials, each with the settings that replace the recipe's. Results of
@@ -34,7 +35,7 @@ from typing import IO, Any
 
 import yaml
 from gpu_sharing import PERCENTAGE, share_gpu
-from record_jobs import Command, Job, build_command_line, get_output_file, save_result
+from record_jobs import Command, Job, build_command_line, get_output_file, is_published, save_result
 
 from seqwise.cli.recipes import read_and_check_recipe
 from seqwise.environment import count_cpus
@@ -219,6 +220,10 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="stop after this time; the same command continues")
     parser.add_argument("--validation-only", action="store_true", help="never evaluate the test split")
     parser.add_argument(
+        "--missing", action="store_true",
+        help="only seeds without results in the repository, with earlier settings, or without some evaluation",
+    )  # fmt: skip
+    parser.add_argument(
         "--set", action="append", default=[], metavar="SETTING=VALUE", dest="overrides",
         help="try another value of a setting; implies --validation-only",
     )  # fmt: skip
@@ -260,6 +265,9 @@ def parse_count(text: str) -> int:
 def run(options: argparse.Namespace) -> int:
     """Runs the recipes; returns the exit status."""
     jobs = build_jobs(options)
+    if not jobs:
+        log("no result is missing.")
+        return 0
     reads_test = jobs[0].reads_test
     recipes = {job.name: job.recipe for job in jobs}
 
@@ -292,6 +300,8 @@ def build_jobs(options: argparse.Namespace) -> list[Job]:
     trials = {name: [{}] for name in names} if options.search is None else read_search(options.search, options.recipes)
     recipes = {name: read_and_check_recipe(name) for name in trials}
     reads_test = not (options.validation_only or overrides or options.search)
+    if options.missing and not reads_test:
+        raise UsageError("--missing is about results of the test split, which this command never reads.")
     parts = dict(options.parts)
     if unknown := parts.keys() - recipes.keys():
         raise UsageError(f"--parts: {', '.join(sorted(unknown))} is not run; there are {', '.join(recipes)}.")
@@ -299,11 +309,14 @@ def build_jobs(options: argparse.Namespace) -> list[Job]:
         raise UsageError(f"--parts: at most {options.jobs}, the number of --jobs; received {max(parts.values())}.")
     jobs = []
     for name, recipe in recipes.items():
+        seeds = [seed for seed in options.seeds if not (options.missing and is_published(name, recipe, seed))]
+        if not seeds:
+            continue
         data = find_data(name, recipe, options.out)
         for trial in trials[name]:
             combined = {**trial, **overrides}
             shared = (options.out, data, combined, reads_test, parts.get(name, 1))
-            jobs += [Job(name, recipe, seed, *shared) for seed in options.seeds]
+            jobs += [Job(name, recipe, seed, *shared) for seed in seeds]
     return jobs
 
 

@@ -236,6 +236,36 @@ def test_a_seed_that_is_given_twice_is_run_once(records, recipe_file, tmp_path):
     assert [job.seed for job in records.build_jobs(records.parse_arguments(words))] == [1, 0]
 
 
+def test_only_missing_results_are_measured(records, record_jobs, recipe_file, tmp_path, capsys):
+    out = str(tmp_path / "out")
+    words = ["--recipes", str(recipe_file), "--seeds", "0,1,2,3", "--missing", "--out", out]
+
+    def list_missing():
+        return [job.seed for job in records.build_jobs(records.parse_arguments(words))]
+
+    assert list_missing() == [0, 1, 2, 3]
+    complete = {"static": 80.0, "slow": 80.0}
+    seed = {"minutes": 1.0, "device": "", "jobs": 1, "date": "", "version": ""}
+    seeds = {
+        0: seed | {"validation": complete, "test": complete},
+        1: seed | {"validation": complete, "test": {"static": 80.0}},
+        2: seed | {"validation": {}, "test": complete},
+    }
+    file, recipe = record_jobs.get_results_file(str(recipe_file)), read_recipe(str(recipe_file))
+    results = {"recipe": "own", "digest": recipe.compute_digest(), "seeds": seeds}
+    write_file(file, json.dumps(results))
+    assert list_missing() == [1, 2, 3]
+    words[3] = "0"
+    assert list_missing() == []
+    assert records.main(words) == 0
+    assert "no result is missing" in capsys.readouterr().err
+    assert not Path(out).exists()
+    write_file(file, json.dumps(results | {"digest": "of earlier settings"}))
+    assert list_missing() == [0]
+    assert records.main([*words, "--set", "network.width=9"]) == 2
+    assert "--missing is about results of the test split" in capsys.readouterr().err
+
+
 def test_data_is_prepared_once(records, recipe_file, tmp_path):
     prepare = 'prepare: |\n  mkdir made\n  sort "$SEQWISE_DATA/text/train.txt" > made/train.txt\n'
     recipe_file.write_text(RECIPE.replace("data: text\n", f"data: made\n{prepare}"))
