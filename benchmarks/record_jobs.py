@@ -14,6 +14,7 @@ that each seed is tested once. This module starts no process.
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from dataclasses import dataclass, field
@@ -55,7 +56,7 @@ class Job:
     data: Path
     overrides: dict[str, Any] = field(default_factory=dict)
     reads_test: bool = True  # False: the test split is never evaluated
-    parts: int = 1  # of the GPU, which has as many as runs of one part are started at the same time
+    slots: int = 1  # of `--jobs` that the run takes; with MPS, its share of the GPU
 
     @property
     def title(self) -> str:
@@ -65,9 +66,9 @@ class Job:
     @property
     def folder(self) -> Path:
         """Returns the folder of this recipe, or of this trial of other settings."""
-        parts = [re.sub(r"[^\w.=-]+", "_", f"{name}={value}") for name, value in sorted(self.overrides.items())]
-        name = "_".join(parts) or "."
-        if len(name) > MAX_NAME_LENGTH:  # file systems take 255 bytes
+        settings = "_".join(f"{name}={value}" for name, value in sorted(self.overrides.items()))
+        name = re.sub(r"[^\w.=-]+", "_", settings) or "."
+        if self.overrides and (name != settings or len(name) > MAX_NAME_LENGTH):  # file systems take 255 bytes
             digest = compute_digest(json.dumps(self.overrides, sort_keys=True).encode())
             name = f"{name[:MAX_NAME_LENGTH]}_{digest[:8]}"
         return self.out / find_recipe(self.name).stem / name
@@ -158,12 +159,15 @@ class Job:
         return f"{rows[-1]['progress']:.0%}, step {rows[-1]['step']:,}, {speed}{newest and f'; validation: {newest}'}"
 
 
-def save_result(job: Job, num_jobs: int, mps: bool = False) -> None:
-    """Adds the result of a finished run to OUT/results; one that was saved with all evaluations is left as it is."""
+def save_result(job: Job, num_slots: int, mps: bool = False) -> None:
+    """Adds the result of a finished run to OUT/results; one that was saved with all evaluations is left as it is.
+
+    With MPS a run has its share of the GPU, whatever runs beside it; otherwise it takes turns with all others.
+    """
     file = get_output_file(job.out, job.name)
     saved, digest = read_results(file), job.recipe.compute_digest()
     before = saved.seeds.get(job.seed) if saved is not None and saved.digest == digest else None
-    result = job.read_result(num_jobs, mps)
+    result = job.read_result(math.ceil(num_slots / job.slots) if mps else num_slots, mps)
     if before is None or (before.validation, before.test) != (result.validation, result.test):
         name = find_recipe(job.name).stem
         add_results(file, RecipeResults(recipe=name, digest=digest, seeds={job.seed: result}))

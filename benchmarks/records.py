@@ -8,14 +8,14 @@
 
 It continues where it was stopped: finished seeds and evaluations are not repeated. Ctrl-C, SIGTERM and `--minutes` stop
 the trainings, which save and are resumed by the same command. `--jobs 4` runs four at a time on one GPU, each as a
-process with its own log; they take turns, or with `--mps` have an equal part of the GPU each. With `--parts ptb-lstm=2`
-a run of that recipe has two of the four parts. The data is in $SEQWISE_DATA. `--missing` leaves out the seeds that have
-all results in the repository.
+process with its own log; they take turns, or with `--mps` have a quarter of the GPU each. With `--slots ptb-lstm=2` a
+run of that recipe takes two of the four slots, and has half of the GPU. The data is in $SEQWISE_DATA. `--missing`
+leaves out the seeds that have all results in the repository.
 
-While settings are searched, the test split stays unread: `--validation-only`, which `--set` and `--search` imply. A
-search is a YAML file: for each recipe a list of trials, each with the settings that replace the recipe's. Results of
-complete runs are in OUT/results as JSON. `--publish` copies them to `src/seqwise/recipes/results`, from which
-docs/records.md and `seqwise recipes` are made. The exit status is 1 if a run failed or a requirement is not met.
+While settings are searched, the test split stays unread: `--validation-only`, which `--set` and `--search` imply; see
+`record_trials.py`. Results of complete runs are in OUT/results as JSON. `--publish` copies them to
+`src/seqwise/recipes/results`, from which docs/records.md and `seqwise recipes` are made. The exit status is 1 if a run
+failed or a requirement is not met.
 """
 
 from __future__ import annotations
@@ -31,18 +31,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-import yaml
 from gpu_sharing import PERCENTAGE, share_gpu
 from record_jobs import Command, Job, build_command_line, get_output_file, is_published, save_result
+from record_trials import build_trials, parse_overrides, print_trials, read_search
 
 from seqwise.cli.recipes import read_and_check_recipe
 from seqwise.environment import count_cpus
 from seqwise.errors import SeqwiseError, UsageError
 from seqwise.recipe_files import DATA_VARIABLE, Recipe, list_recipe_names, read_recipe
 from seqwise.recipe_results import NUM_SEEDS, add_results, average, get_results_file, read_results
-from seqwise.yaml_files import read_yaml
 
 ROOT = Path(__file__).parents[1]
 POLL_SECONDS, REPORT_SECONDS = 0.2, 30.0
@@ -94,13 +93,12 @@ class Scheduler:
     """Runs jobs, several at a time, until all are done, the time is over or a signal arrives."""
 
     def __init__(
-        self, jobs: Sequence[Job], num_parts: int, minutes: float | None, log: Callable[[str], None],
+        self, jobs: Sequence[Job], num_slots: int, minutes: float | None, log: Callable[[str], None],
         mps_variables: Mapping[str, str] | None = None,
     ):  # fmt: skip
-        """The running jobs have at most `num_parts` parts; `mps_variables` are those of `share_gpu`, if it is used."""
-        self.waiting, self.num_parts, self.log = list(jobs), num_parts, log
-        threads = os.environ.get("OMP_NUM_THREADS", str(max(1, count_cpus() // num_parts)))
-        self.variables, self.mps_variables = {"OMP_NUM_THREADS": threads}, mps_variables
+        """The running jobs take at most `num_slots` slots; `mps_variables` are those of `share_gpu`, if it is used."""
+        self.waiting = sorted(jobs, key=lambda job: -job.slots)  # otherwise small jobs would keep large ones waiting
+        self.num_slots, self.log, self.mps_variables = num_slots, log, mps_variables
         self.running: list[JobProcess] = []
         self.done: list[Job] = []
         self.failed: list[Job] = []
@@ -142,14 +140,16 @@ class Scheduler:
             self.running.append(JobProcess.start(job, command, self._build_variables(job)))
 
     def _find_job(self) -> Job | None:
-        """Returns the first waiting job for which enough parts are free."""
-        free = self.num_parts - sum(each.job.parts for each in self.running)
-        return next((job for job in self.waiting if job.parts <= free), None)
+        """Returns the first waiting job for which enough slots are free."""
+        free = self.num_slots - sum(each.job.slots for each in self.running)
+        return next((job for job in self.waiting if job.slots <= free), None)
 
     def _build_variables(self, job: Job) -> dict[str, str]:
-        if self.mps_variables is None:
-            return self.variables
-        return {**self.variables, **self.mps_variables, PERCENTAGE: str(100 * job.parts // self.num_parts)}
+        threads = str(max(1, count_cpus() * job.slots // self.num_slots))
+        variables = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads)}
+        if self.mps_variables is not None:
+            variables |= {**self.mps_variables, PERCENTAGE: str(100 * job.slots // self.num_slots)}
+        return variables
 
     def _collect(self) -> None:
         """Removes the processes that have ended; their jobs wait for the next command, unless they failed."""
@@ -210,18 +210,18 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=parse_count, default=1, help="runs at the same time; default: 1")
     parser.add_argument(
         "--mps", action="store_true",
-        help="give each of these runs an equal part of the GPU (NVIDIA's Multi-Process Service) instead of turns",
+        help="give each of these runs a share of the GPU (NVIDIA's Multi-Process Service) instead of turns",
     )  # fmt: skip
     parser.add_argument(
-        "--parts", action="append", type=split_parts, default=[], metavar="RECIPE=N",
-        help="runs of this recipe count as N of --jobs, and have so many parts of the GPU with --mps; default: 1",
+        "--slots", action="append", type=split_slots, default=[], metavar="RECIPE=N",
+        help="runs of this recipe count as N of --jobs, and with --mps have N shares of the GPU; default: 1",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("runs/records"), help="default: runs/records")
     parser.add_argument("--minutes", type=float, help="stop after this time; the same command continues")
     parser.add_argument("--validation-only", action="store_true", help="never evaluate the test split")
     parser.add_argument(
         "--missing", action="store_true",
-        help="only seeds without results in the repository, with earlier settings, or without some evaluation",
+        help="leave out seeds that have the results of all evaluations, with these settings, in the repository",
     )  # fmt: skip
     parser.add_argument(
         "--set", action="append", default=[], metavar="SETTING=VALUE", dest="overrides",
@@ -249,7 +249,7 @@ def split_seeds(text: str) -> list[int]:
     return list(map(int, seeds))
 
 
-def split_parts(text: str) -> tuple[str, int]:
+def split_slots(text: str) -> tuple[str, int]:
     name, _, count = text.rpartition("=")
     if not name:
         raise argparse.ArgumentTypeError(f"expected RECIPE=N; received {text}")
@@ -265,7 +265,7 @@ def parse_count(text: str) -> int:
 def run(options: argparse.Namespace) -> int:
     """Runs the recipes; returns the exit status."""
     jobs = build_jobs(options)
-    if not jobs:
+    if not jobs:  # with --missing
         log("no result is missing.")
         return 0
     reads_test = jobs[0].reads_test
@@ -276,19 +276,21 @@ def run(options: argparse.Namespace) -> int:
         numbers = "; ".join(f"{split} {format_values(each)}" for split, each in values.items())
         print(f"{job.title}: {job.recipe.unit}: {numbers} ({job.folder})", flush=True)
         if reads_test:
-            save_result(job, options.jobs // job.parts, options.mps)
+            save_result(job, options.jobs, options.mps)
 
-    with share_gpu(options.out / "mps") if options.mps else nullcontext() as variables:
+    with share_gpu(options.out / "mps") if options.mps else nullcontext() as mps_variables:
         for job in jobs:
             job.prepare()
-        scheduler = Scheduler(jobs, options.jobs, options.minutes, log, variables)
+        scheduler = Scheduler(jobs, options.jobs, options.minutes, log, mps_variables)
         scheduler.run(report)
+    if any(job.overrides for job in jobs):
+        print_trials(scheduler.done)
     if scheduler.is_stopped:
         return INTERRUPTED
     missed = [line for item in recipes.items() for line in check(*item, options.out)] if reads_test else []
     for line in missed:
         print(line)
-    if reads_test and scheduler.done:
+    if reads_test and any(job.name in list_recipe_names() for job in scheduler.done):
         log(f"results: {options.out / 'results'}. Write them into the repository: records.py --publish {options.out}")
     return 1 if scheduler.failed or missed else 0
 
@@ -297,16 +299,15 @@ def build_jobs(options: argparse.Namespace) -> list[Job]:
     """Returns a job for each recipe, trial of settings and seed."""
     overrides = parse_overrides(options.overrides)
     names = options.recipes or list_recipe_names()
-    trials = {name: [{}] for name in names} if options.search is None else read_search(options.search, options.recipes)
-    recipes = {name: read_and_check_recipe(name) for name in trials}
+    search = {name: [{}] for name in names} if options.search is None else read_search(options.search, options.recipes)
+    recipes = {name: read_and_check_recipe(name) for name in search}
+    trials = {name: build_trials(name, recipes[name], search[name], overrides, options.search) for name in search}
     reads_test = not (options.validation_only or overrides or options.search)
     if options.missing and not reads_test:
-        raise UsageError("--missing is about results of the test split, which this command never reads.")
-    parts = dict(options.parts)
-    if unknown := parts.keys() - recipes.keys():
-        raise UsageError(f"--parts: {', '.join(sorted(unknown))} is not run; there are {', '.join(recipes)}.")
-    if max(parts.values(), default=1) > options.jobs:
-        raise UsageError(f"--parts: at most {options.jobs}, the number of --jobs; received {max(parts.values())}.")
+        problem = "--missing is about results with the settings of the recipes; this command has none of them."
+        raise UsageError(problem, fix="Leave out --missing.")
+    slots = dict(options.slots)
+    check_slots(slots, recipes, options.jobs)
     jobs = []
     for name, recipe in recipes.items():
         seeds = [seed for seed in options.seeds if not (options.missing and is_published(name, recipe, seed))]
@@ -314,41 +315,17 @@ def build_jobs(options: argparse.Namespace) -> list[Job]:
             continue
         data = find_data(name, recipe, options.out)
         for trial in trials[name]:
-            combined = {**trial, **overrides}
-            shared = (options.out, data, combined, reads_test, parts.get(name, 1))
+            shared = (options.out, data, trial, reads_test, slots.get(name, 1))
             jobs += [Job(name, recipe, seed, *shared) for seed in seeds]
     return jobs
 
 
-def read_search(path: Path, names: Sequence[str] | None) -> dict[str, list[dict[str, Any]]]:
-    """Returns recipe → trials, each the settings by dotted name that replace those of the recipe.
-
-    Without `names`, all recipes of the file are returned.
-    """
-    try:
-        search = read_yaml(path)
-    except OSError as error:
-        raise UsageError(f"the search cannot be read: {error.strerror}.", file=path) from None
-    except yaml.YAMLError as error:
-        raise UsageError(f"not valid YAML: {error}.", file=path) from None
-    lists = search.values() if isinstance(search, dict) and search else [None]
-    if not all(isinstance(trials, list) and all(isinstance(trial, dict) for trial in trials) for trials in lists):
-        fix = "For example:\nsst2:\n- {network.width: 128}\n- {network.width: 256, training.learning_rate: 0.003}"
-        raise UsageError("expected a list of trials for each recipe, and settings by name in each.", file=path, fix=fix)
-    if missing := set(names or ()) - search.keys():
-        raise UsageError(f"no trials for {', '.join(sorted(missing))}; there are {', '.join(search)}.", file=path)
-    return {name: search[name] for name in names or search}
-
-
-def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
-    """Returns setting → value of `training.learning_rate=0.003` and the like; values are YAML."""
-    overrides = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--set: expected SETTING=VALUE; received {text!r}.")
-        overrides[name.replace("-", "_")] = yaml.safe_load(value)
-    return overrides
+def check_slots(slots: Mapping[str, int], recipes: Mapping[str, Recipe], num_slots: int) -> None:
+    for name, count in slots.items():
+        if name not in recipes:
+            raise UsageError(f"--slots: {name} is not among the recipes of this command: {', '.join(recipes)}.")
+        if count > num_slots:
+            raise UsageError(f"--slots: {name} cannot have {count}: there are as many as --jobs, {num_slots}.")
 
 
 def find_data(name: str, recipe: Recipe, out: Path) -> Path:
@@ -397,16 +374,19 @@ def publish(out: Path) -> int:
     files = sorted((out / "results").glob("*.json")) or sorted(out.glob("*.json"))
     if not files:
         raise UsageError(f"there are no results in {out}.", fix="Run the recipes first; see --help.")
-    names = list_recipe_names()
-    for file in files:
-        results = read_results(file)
-        if results is None or results.recipe not in names:
-            raise UsageError("these are not results of a recipe in the repository.", file=file)
-        if results.digest != read_recipe(results.recipe).compute_digest():
-            fix = "Run the recipe again, or remove this file."
-            raise UsageError("these are results of another version of the recipe.", file=file, fix=fix)
-        add_results(get_results_file(results.recipe), results)
-        log(f"{results.recipe}: seeds {', '.join(map(str, sorted(results.seeds)))}")
+    names, results = list_recipe_names(), [each for file in files if (each := read_results(file)) is not None]
+    for each in results:
+        if each.recipe in names and each.digest != read_recipe(each.recipe).compute_digest():
+            fix = "Run the recipe again, or remove its file."
+            raise UsageError(f"these are results of another version of {each.recipe}.", file=out, fix=fix)
+    if not any(each.recipe in names for each in results):
+        raise UsageError("these are not results of recipes in the repository.", file=out)
+    for each in results:
+        if each.recipe in names:
+            add_results(get_results_file(each.recipe), each)
+            log(f"{each.recipe}: seeds {', '.join(map(str, sorted(each.seeds)))}")
+        else:
+            log(f"{each.recipe} is not a recipe of the repository, and is left out.")
     return subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py")], check=False).returncode
 
 

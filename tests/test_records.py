@@ -16,8 +16,6 @@ import pytest
 import yaml
 from tiny_data import write_language_data
 
-from seqwise.applicability import check_effects
-from seqwise.config import combine_settings
 from seqwise.recipe_files import list_recipe_names, read_recipe
 from seqwise.recipe_results import read_results
 
@@ -66,6 +64,11 @@ def records(benchmark_script):
 @pytest.fixture(scope="module")
 def record_jobs(benchmark_script):
     return benchmark_script("record_jobs")
+
+
+@pytest.fixture(scope="module")
+def record_trials(benchmark_script):
+    return benchmark_script("record_trials")
 
 
 @pytest.fixture
@@ -158,17 +161,42 @@ def test_the_trials_of_a_search_file_never_evaluate_the_test_split(records, reci
 def test_trials_of_many_settings_have_folders_of_their_own_with_short_names(records, recipe_file):
     names = [f"training.{name}" for name in ("learning_rate", "weight_decay", "ema", "clip_threshold", "warmup")]
     names += [f"network.{name}_dropout" for name in ("input", "output", "embedding")]
-    trials = [dict.fromkeys(names, 0.125) | {"transformer.attention_dropout": value} for value in (0.1, 0.2)]
+    trials = [dict.fromkeys(names, 0.125) | {"recurrent.weight_dropout": value} for value in (0.1, 0.2)]
     jobs = records.build_jobs(records.parse_arguments(write_search(recipe_file, *trials)))
     assert len({job.folder for job in jobs}) == 2
     assert all(len(job.folder.name) < 200 for job in jobs)
 
 
 @pytest.mark.parametrize("path", SEARCHES, ids=lambda path: path.stem)
-def test_the_settings_of_a_search_exist_and_have_an_effect(records, path):
-    for name, trials in records.read_search(path, None).items():
-        for trial in trials:
-            check_effects([combine_settings(read_recipe(name).settings, trial)], trial)
+def test_the_settings_of_a_search_exist_and_have_an_effect(record_trials, path):
+    for name, trials in record_trials.read_search(path, None).items():
+        assert len(record_trials.build_trials(name, read_recipe(name), trials, {}, path)) == len(trials)
+
+
+def test_equal_trials_are_run_once_and_different_ones_have_different_folders(records, recipe_file):
+    trials = [{"network.width": 3}, {"network": {"width": 3}}, {"network.width": 4}, {"vectors": "a,b"},
+              {"vectors": "a;b"}]  # fmt: skip
+    words = [*write_search(recipe_file, *trials), "--seeds", "0"]
+    jobs = records.build_jobs(records.parse_arguments(words))
+    assert [job.overrides for job in jobs] == [
+        {"network.width": 3}, {"network.width": 4}, {"vectors": "a,b"}, {"vectors": "a;b"},
+    ]  # fmt: skip
+    assert len({job.folder for job in jobs}) == 4
+    jobs = records.build_jobs(records.parse_arguments([*words, "--set", "network.width=9"]))
+    assert [job.overrides["network.width"] for job in jobs] == [9, 9, 9]
+
+
+def test_a_search_ends_with_its_trials_the_best_one_first(records, recipe_file, monkeypatch, capsys):
+    train = TRAIN + "(folder / 'width').write_text(open(sys.argv[sys.argv.index('--config') + 1]).read().split()[-1])"
+    evaluate = "import sys; print('{\"perplexity\": %s}' % open(sys.argv[2] + '/width').read())"
+    use_programs(records, monkeypatch, train, evaluate)
+    words = [*write_search(recipe_file, {"network.width": 6}, {"network.width": 5}), "--jobs", "2"]
+    assert records.main(words) == 0
+    title = f"{recipe_file}: twice the perplexity of the validation split, mean over seeds"
+    table = capsys.readouterr().out.partition(f"\n{title}\n")[2].splitlines()
+    assert [line.split() for line in table] == [
+        ["10", "(2)", "network.width", "5"], ["12", "(2)", "network.width", "6"],
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -179,7 +207,10 @@ def test_the_settings_of_a_search_exist_and_have_an_effect(records, path):
         ("sst2: [network.width]", "expected a list of trials for each recipe"),
         ("sst2: [", "not valid YAML"),
         ("conll2003: [{}]", "no trials for sst2; there are conll2003."),
-        ("sst2: [{network.widht: 3}]", "network.widht: no such setting"),
+        ("sst2: []", "expected a list of trials for each recipe"),
+        ("sst2: [{}, {network.widht: 3}]", "sst2, trial 2: network.widht: no such setting"),
+        ("sst2: [{transformer.heads: 3}]", "sst2, trial 1: --transformer.heads"),
+        ("sst2: [{seed: 3}]", "sst2, trial 1: seed: seeds are chosen by --seeds."),
     ],
 )
 def test_a_wrong_search_file_is_an_error(records, recipe_file, tmp_path, text, message, capsys):
@@ -218,8 +249,8 @@ def test_missing_data_and_wrong_options_are_errors(records, recipe_file, tmp_pat
     [
         (["--jobs", "0"], "--jobs: expected at least 1; received 0"),
         (["--jobs", "two"], "--jobs: expected at least 1; received two"),
-        (["--parts", "2"], "--parts: expected RECIPE=N; received 2"),
-        (["--parts", "sst2=0"], "--parts: expected at least 1; received 0"),
+        (["--slots", "2"], "--slots: expected RECIPE=N; received 2"),
+        (["--slots", "sst2=0"], "--slots: expected at least 1; received 0"),
         (["--seeds", "0,x"], "--seeds: expected numbers such as 0,1,2; received '0,x'"),
         (["--seeds=-1"], "--seeds: expected numbers such as 0,1,2; received '-1'"),
         (["--seeds", ","], "--seeds: expected a list separated by commas; received none"),
@@ -263,7 +294,7 @@ def test_only_missing_results_are_measured(records, record_jobs, recipe_file, tm
     write_file(file, json.dumps(results | {"digest": "of earlier settings"}))
     assert list_missing() == [0]
     assert records.main([*words, "--set", "network.width=9"]) == 2
-    assert "--missing is about results of the test split" in capsys.readouterr().err
+    assert "--missing is about results with the settings of the recipes" in capsys.readouterr().err
 
 
 def test_data_is_prepared_once(records, recipe_file, tmp_path):
@@ -347,42 +378,75 @@ def test_runs_with_mps_have_an_equal_part_of_the_gpu(records, recipe_file, tmp_p
         assert variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "33"
 
 
-def test_a_run_can_have_several_parts_of_the_gpu(records, make_job, monkeypatch):
-    """Of four parts, a job of two leaves two for others; one that does not fit waits, and those behind it do not."""
-    train = TRAIN + "import os; (folder / 'environment').write_text(json.dumps({**os.environ}))\n"
-    train += "import time; time.sleep(0.3)"
+def test_a_run_can_take_several_slots(records, make_job, monkeypatch):
+    """Of four slots, a job of three is started first and leaves one; a job of two waits, the one behind it does not."""
+    train = TRAIN + "import os; (folder / 'environment').write_text(json.dumps({**os.environ}))"
     use_programs(records, monkeypatch, train, EVALUATE)
-    jobs = [replace(make_job(seed), parts=parts) for seed, parts in enumerate((2, 1, 3, 1))]
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(records, "count_cpus", lambda: 8)
+    jobs = [replace(make_job(seed), slots=slots) for seed, slots in enumerate((1, 2, 3, 1))]
     for job in jobs:
         job.prepare()
-    scheduler, used = records.Scheduler(jobs, 4, None, lambda message: None, {"PIPES": "here"}), []
+    scheduler, started = records.Scheduler(jobs, 4, None, lambda message: None, {"PIPES": "here"}), []
     start = records.JobProcess.start
 
     def record_start(job, command, variables):
-        used.append((job.seed, sum(each.job.parts for each in scheduler.running)))
+        started.append((job.seed, sum(each.job.slots for each in scheduler.running)))
         return start(job, command, variables)
 
     monkeypatch.setattr(records.JobProcess, "start", record_start)
     scheduler.run(lambda job: None)
-    assert used[:3] == [(0, 0), (1, 2), (3, 3)]
-    assert all(before + jobs[seed].parts <= 4 for seed, before in used)
+    assert started[:2] == [(2, 0), (0, 3)]
+    assert all(before + jobs[seed].slots <= 4 for seed, before in started)
     assert sorted(job.seed for job in scheduler.done) == [0, 1, 2, 3]
-    for job, percentage in zip(jobs, ("50", "25", "75", "25"), strict=True):
+    for job, percentage, threads in zip(jobs, ("25", "50", "75", "25"), ("2", "4", "6", "2"), strict=True):
         variables = json.loads((job.run / "environment").read_text())
         assert (variables["PIPES"], variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]) == ("here", percentage)
+        assert variables["OMP_NUM_THREADS"] == threads
 
 
-def test_parts_of_recipes_are_those_of_their_jobs(records, recipe_file, tmp_path, monkeypatch, capsys):
-    words = ["--recipes", str(recipe_file), "--seeds", "0", "--jobs", "5", "--out", str(tmp_path / "out")]
-    use_programs(records, monkeypatch, TRAIN, EVALUATE)
-    assert records.main([*words, "--parts", f"{recipe_file}=2"]) == 0
-    results = read_results(tmp_path / "out" / "results" / "own.json")
+@pytest.mark.parametrize(("mps", "jobs"), [(True, 3), (False, 5)])
+def test_a_result_has_the_number_of_runs_that_shared_the_gpu(record_jobs, make_job, mps, jobs):
+    """Two of five slots are more than a third of the GPU; without MPS, all runs take turns."""
+    job = replace(make_job(), slots=2)
+    finish_training(job)
+    record_jobs.save_result(job, 5, mps)
+    results = read_results(record_jobs.get_output_file(job.out, job.name))
     assert results is not None
-    assert results.seeds[0].jobs == 2  # runs of this size would fit at the same time
-    capsys.readouterr()
-    for parts, message in ((f"{recipe_file}=6", "at most 5, the number of --jobs"), ("sst2=2", "sst2 is not run")):
-        assert records.main([*words, "--parts", parts]) == 2
-        assert f"--parts: {message}" in capsys.readouterr().err
+    assert (results.seeds[0].jobs, results.seeds[0].mps) == (jobs, mps)
+
+
+def test_wrong_slots_are_errors(records, recipe_file, tmp_path, capsys):
+    words = ["--recipes", str(recipe_file), "--jobs", "5", "--out", str(tmp_path / "out")]
+    problems = {f"{recipe_file}=6": "cannot have 6: there are as many as --jobs, 5", "sst2=2": "sst2 is not among the"}
+    for value, problem in problems.items():
+        assert records.main([*words, "--slots", value]) == 2
+        assert problem in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_devices_of_seeds_that_ran_differently_are_summarised(make_job, record_jobs):
+    job = make_job()
+    finish_training(job)
+    file = record_jobs.get_output_file(job.out, job.name)
+    record_jobs.save_result(job, 1)
+    results = read_results(file)
+    assert results is not None
+    alone = results.seeds[0]
+
+    def describe(*seeds):
+        return results.model_copy(update={"seeds": dict(enumerate(seeds))}).describe_device()
+
+    two, three = (alone.model_copy(update={"jobs": jobs, "mps": jobs == 3}) for jobs in (2, 3))
+    assert describe(alone) == "H1"
+    assert describe(two, two) == "H1, 2 runs at a time"
+    assert describe(three) == "H1, 3 runs at a time with MPS"
+    assert describe(alone, three) == "H1, 1 to 3 runs at a time, some with MPS"
+
+
+def test_there_are_searches_and_defaults():
+    assert SEARCHES
+    assert DEFAULTS
 
 
 @pytest.mark.parametrize("path", DEFAULTS, ids=lambda path: path.stem)
@@ -492,7 +556,7 @@ def test_results_of_unknown_recipes_are_not_published(records, tmp_path, capsys)
     assert records.main(["--publish", str(tmp_path)]) == 2
     assert "there are no results" in capsys.readouterr().err
     seed = {"validation": {}, "test": {}, "minutes": 1.0, "device": "", "jobs": 1, "date": "", "version": ""}
-    for seeds, problem in (({}, "not the results of a recipe"), ({0: seed}, "of a recipe in the repository")):
+    for seeds, problem in (({}, "not the results of a recipe"), ({0: seed}, "of recipes in the repository")):
         results = {"recipe": "own", "digest": "", "seeds": seeds}
         write_file(tmp_path / "results" / "own.json", json.dumps(results))
         assert records.main(["--publish", str(tmp_path)]) == 2
@@ -505,8 +569,9 @@ def test_results_are_published_beside_the_recipes(records, tmp_path, monkeypatch
     file = tmp_path / "out" / "results" / "sst2.json"
     write_file(file, json.dumps(results))
     assert records.main(["--publish", str(tmp_path / "out")]) == 2
-    assert "another version of the recipe" in capsys.readouterr().err
+    assert "another version of sst2" in capsys.readouterr().err
     file.write_text(json.dumps(results | {"digest": read_recipe("sst2").compute_digest()}))
+    write_file(file.with_name("own.json"), json.dumps(results | {"recipe": "own"}))
     commands: list[list[str]] = []
     monkeypatch.setattr(records, "get_results_file", lambda name: tmp_path / "repository" / f"{name}.json")
     monkeypatch.setattr(
@@ -515,6 +580,8 @@ def test_results_are_published_beside_the_recipes(records, tmp_path, monkeypatch
     assert records.main(["--publish", str(tmp_path / "out")]) == 0
     assert read_results(tmp_path / "repository" / "sst2.json").seeds[1].test == {"test": 83.0}  # type: ignore[union-attr]
     assert [Path(words[1]).name for words in commands] == ["generate.py"]
+    assert "own is not a recipe of the repository, and is left out." in capsys.readouterr().err
+    assert not (tmp_path / "repository" / "own.json").exists()
 
 
 def test_the_page_has_every_recipe_and_its_results(benchmark_script, make_job, record_jobs):

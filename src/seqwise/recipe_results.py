@@ -30,8 +30,8 @@ class SeedResult(BaseModel):
     test: dict[str, float]  # empty if the published number is of the validation split
     minutes: float  # of training with validation and saving, without the evaluations after it
     device: str
-    jobs: int  # runs that shared the device
-    mps: bool = False  # each had an equal part of the GPU (Multi-Process Service); otherwise they took turns
+    jobs: int  # runs that shared the device; with `mps`, runs with a share of this size that would share it
+    mps: bool = False  # each had a share of the multiprocessors (Multi-Process Service); otherwise they took turns
     date: str
     version: str  # of Seqwise
 
@@ -53,9 +53,12 @@ class RecipeResults(BaseModel):
     def describe_device(self) -> str:
         """Returns the devices, and how many runs shared one."""
         devices = ", ".join(dict.fromkeys(seed.device for seed in self.seeds.values()))
-        jobs = max(seed.jobs for seed in self.seeds.values())
-        turns = " with MPS" if any(seed.mps for seed in self.seeds.values()) else ""
-        return devices + (f", {jobs} runs at a time{turns}" if jobs > 1 else "")
+        jobs, mps = ({getattr(seed, name) for seed in self.seeds.values()} for name in ("jobs", "mps"))
+        if max(jobs) == 1:
+            return devices
+        count = f"{min(jobs)} to {max(jobs)}" if len(jobs) > 1 else f"{max(jobs)}"
+        turns = "" if True not in mps else " with MPS" if len(mps) == 1 else ", some with MPS"
+        return f"{devices}, {count} runs at a time{turns}"
 
     def to_json(self) -> str:
         values = self.model_dump(mode="json")

@@ -156,8 +156,12 @@ class PatchEncoder(nn.Module):
         self.positions = LearnedPositions(width, self.side**2)
         layer_class = PreNormEncoderLayer if settings.norm == "pre" else EncoderLayer
         sizes, attention_dropout = (width, settings.heads, settings.hidden), settings.attention_dropout
-        layers = [layer_class(*sizes, settings.activation, dropout, False, attention_dropout) for _ in range(depth)]
-        self.encoder = Encoder(layers)
+        self.encoder = Encoder(
+            [
+                layer_class(*sizes, settings.activation, dropout, attention_dropout=attention_dropout)
+                for _ in range(depth)
+            ]
+        )
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Returns the patches (B, patches, width) of pixels (B, S, S, 3), row by row of the grid."""

@@ -111,9 +111,11 @@ def build_layers(
     """Returns the Transformer layers that the settings describe, of one of the two classes."""
     network, transformer = settings.network, settings.transformer
     layer_class, rotary = pre_norm if transformer.norm == "pre" else post_norm, transformer.positions == "rotary"
-    sizes = network.width, transformer.heads, transformer.hidden
+    sizes, dropout = (network.width, transformer.heads, transformer.hidden), network.dropout
     return [
-        layer_class(*sizes, transformer.activation, network.dropout, rotary, transformer.attention_dropout)
+        layer_class(
+            *sizes, transformer.activation, dropout, rotary=rotary, attention_dropout=transformer.attention_dropout
+        )
         for _ in range(network.depth)
     ]
 

@@ -70,15 +70,6 @@ TIMESTAMP = re.compile(
 
 
 @limited
-def detect_task(settings: Settings, data: str, log: LogFunction = no_log) -> Settings:
-    """Returns a copy of the settings with a task, which is guessed from the data if it is not set."""
-    settings = settings.model_copy(deep=True)
-    if settings.task is None:
-        settings.task, reason = guess_task(data, settings.data.encoding, settings.columns, settings.data)
-        log(f"task: {settings.task}, because {reason}. Choose another with --task.")
-    return settings
-
-
 def guess_task(
     data: str, encoding: str | None = None, columns: str | None = None, limits: DataSettings | None = None
 ) -> tuple[TaskName, str]:
@@ -97,6 +88,15 @@ def guess_task(
         find_split_files(path, ("", get_format_suffix(path)))  # raises an error for a missing file
         return _guess_from_file(path, encoding, columns)
     return _guess_from_folder(path, encoding, columns)
+
+
+def detect_task(settings: Settings, data: str, log: LogFunction = no_log) -> Settings:
+    """Returns a copy of the settings with a task, which is guessed from the data if it is not set."""
+    settings = settings.model_copy(deep=True)
+    if settings.task is None:
+        settings.task, reason = guess_task(data, settings.data.encoding, settings.columns, settings.data)
+        log(f"task: {settings.task}, because {reason}. Choose another with --task.")
+    return settings
 
 
 def _guess_from_folder(folder: Path, encoding: str | None, columns: str | None) -> tuple[TaskName, str]:

@@ -55,7 +55,7 @@ def train(
     budget: str | None = None,
     out: str | Path | None = None,
     settings: Settings | Mapping[str, Any] | None = None,
-    recipe: str | None = None,
+    recipe: str | Path | None = None,
     on_step: Callable[[Step], None] = lambda step: None,
     log: LogFunction = no_log,
     **overrides: Unpack[SettingKeywords],
@@ -76,6 +76,7 @@ def train(
     Ctrl-C ends training after the current update; the model so far is saved and returned.
     """
     check_type("out", out, (str, PathLike, type(None)), "the path of a folder")
+    check_type("recipe", recipe, (str, PathLike, type(None)), "the name or the file of a recipe")
     check_type("on_step", on_step, Callable, "a function")  # type: ignore[arg-type]
     check_type("log", log, Callable, "a function such as print")  # type: ignore[arg-type]
     with ExitStack() as lock:
@@ -86,7 +87,7 @@ def train(
                 raise UsageError(problem, fix="Leave out settings or recipe.")
             if recipe is not None:
                 changes = parsed.model_dump(exclude_unset=True)
-                parsed = parse_settings(merge_settings(read_recipe(recipe).get_setting_values(), changes))
+                parsed = parse_settings(merge_settings(read_recipe(str(recipe)).get_setting_values(), changes))
             if isinstance(settings, ResolvedSettings):  # of a run: they include values that another model does not use
                 reset_unused(parsed, [parsed])
             if parsed.budget is not None:
@@ -95,7 +96,7 @@ def train(
             parsed = detect_task(parsed, path, log)
             new_folder = create_folder(RUN_FOLDER, None if out is None else Path(out), f"{parsed.task}-{parsed.model}")
             folder = lock.enter_context(new_folder)
-            run, prepared_task = create_run(path, parsed, folder, recipe=recipe or "", log=log)
+            run, prepared_task = create_run(path, parsed, folder, recipe=str(recipe or ""), log=log)
         with run.record_failure():
             with explain_in_python(data):
                 training = open_training(run, task=prepared_task, log=log)

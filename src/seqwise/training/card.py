@@ -33,7 +33,7 @@ def build_model_card(run: Run, task: Task, model_size: str) -> str:
 
 Trained with Seqwise {format_words(metadata.seqwise_version)}:
 
-{format_code_block(metadata.command or "seqwise.train(...) from Python")}
+{format_code_block(metadata.command or _describe_call(metadata.recipe))}
 
 Use it:
 
@@ -41,6 +41,11 @@ Use it:
 
 All settings are in `config.yaml`, the machine in `env.json`, the curve in `metrics.jsonl`.
 """
+
+
+def _describe_call(recipe: str) -> str:
+    """Returns how a run was started that has no command."""
+    return f"seqwise.train(..., recipe={recipe!r}) from Python" if recipe else "seqwise.train(...) from Python"
 
 
 def _build_evaluate_commands(run: Run) -> list[str]:

@@ -111,10 +111,13 @@ def create_run(
     if family.has_gradients:
         task.batches(resolved, 0, processes)  # raises an error if a batch cannot be divided among the processes
     choices = {**explain_reading(requested, settings, messages), **reasons}
-    run = create_run_folder(folder, data, resolved, task, word_vectors, command, log, choices, recipe)
+    warning = describe_other_data(recipe, task.fingerprint) if recipe else ""
+    run = create_run_folder(
+        folder, data, resolved, task, word_vectors, command=command, log=log, choices=choices, recipe=recipe
+    )
     if reasons:
         log("chosen by rule: " + ", ".join(format_settings(resolved, reasons)))
-    if recipe and (warning := describe_other_data(recipe, task.fingerprint)):
+    if warning:
         log(f"warning: {warning}")
     return run, task
 

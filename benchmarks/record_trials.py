@@ -1,0 +1,102 @@
+"""Trials of settings for `records.py`: recipes of which some settings are replaced.
+
+A search is a YAML file that has a list of trials for each recipe:
+
+    ptb-transformer:
+      - {}                                              # as in the recipe
+      - {network.dropout: 0.3, training.weight_decay: 1.0}
+
+`--set SETTING=VALUE` replaces a setting in all trials, or makes one of a recipe. Trials are compared on the validation
+split alone. This module starts no process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import yaml
+from record_jobs import Job
+
+from seqwise.applicability import check_effects
+from seqwise.config import combine_settings
+from seqwise.errors import UsageError
+from seqwise.recipe_files import Recipe
+from seqwise.yaml_files import read_yaml
+
+
+def read_search(path: Path, names: Sequence[str] | None) -> dict[str, list[dict[str, Any]]]:
+    """Returns recipe → trials, each with the settings that replace those of the recipe.
+
+    Without `names`, all recipes of the file are returned.
+    """
+    try:
+        search = read_yaml(path)
+    except OSError as error:
+        raise UsageError(f"the search cannot be read: {error.strerror}.", file=path) from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"not valid YAML: {error}.", file=path) from None
+    lists = search.values() if isinstance(search, dict) and search else [None]
+    if not all(
+        isinstance(trials, list) and trials and all(isinstance(each, dict) for each in trials) for trials in lists
+    ):
+        fix = "For example:\nsst2:\n- {network.width: 128}\n- {network.width: 256, training.learning_rate: 0.003}"
+        raise UsageError("expected a list of trials for each recipe, and settings by name in each.", file=path, fix=fix)
+    if missing := set(names or ()) - search.keys():
+        raise UsageError(f"no trials for {', '.join(sorted(missing))}; there are {', '.join(search)}.", file=path)
+    return {name: search[name] for name in names or search}
+
+
+def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
+    """Returns setting → value of `training.learning_rate=0.003` and the like; values are YAML."""
+    overrides = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--set: expected SETTING=VALUE; received {text!r}.")
+        overrides[name.replace("-", "_")] = yaml.safe_load(value)
+    return overrides
+
+
+def build_trials(
+    name: str, recipe: Recipe, trials: Sequence[dict[str, Any]], overrides: Mapping[str, Any], file: Path | None
+) -> list[dict[str, Any]]:
+    """Returns the different trials with their `overrides`, by dotted name; raises an error for wrong settings."""
+    different: list[dict[str, Any]] = []
+    for number, trial in enumerate(trials, start=1):
+        try:
+            values = flatten(combine_settings(None, {**flatten(trial), **overrides}).model_dump(exclude_unset=True))
+            if "seed" in values:
+                raise UsageError("seed: seeds are chosen by --seeds.")
+            check_effects([combine_settings(recipe.settings, values)], values)
+        except UsageError as error:
+            problem = error.problem if file is None else f"{name}, trial {number}: {error.problem}"
+            raise UsageError(problem, file=file, fix=error.fix) from None
+        if values not in different:
+            different.append(values)
+    return different
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns nested settings by dotted name."""
+    flat = {}
+    for key, value in values.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def print_trials(jobs: Sequence[Job]) -> None:
+    """Prints the finished trials of each recipe, the best one first."""
+    for name in dict.fromkeys(job.name for job in jobs):
+        trials = {job.folder: job for job in jobs if job.name == name}
+        recipe = next(iter(trials.values())).recipe
+        key = next(iter(recipe.evaluations))
+        values = {folder: [job.read_values("valid")[key] for job in jobs if job.folder == folder] for folder in trials}
+        print(f"\n{name}: {recipe.unit} of the validation split, mean over seeds")
+        for folder in sorted(trials, key=lambda each: fmean(values[each]), reverse=not recipe.lower_is_better):
+            changes = ", ".join(f"{each} {value}" for each, value in trials[folder].overrides.items())
+            print(
+                f"  {fmean(values[folder]):9.5g} ({len(values[folder])})  {changes or 'as in the recipe'}", flush=True
+            )
