@@ -1,10 +1,10 @@
-"""Training budgets in seconds, tokens or epochs."""
+"""Training budgets in seconds, tokens or epochs, and a maximum number of epochs within them."""
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from seqwise.errors import UsageError
@@ -25,13 +25,14 @@ def parse_count(text: str) -> int | None:
 
 @dataclass(frozen=True)
 class Budget:
-    """An amount of training in one unit."""
+    """An amount of training in one unit. Training ends earlier after `max_epochs`, unless that is 0."""
 
     amount: float
     unit: Unit
+    max_epochs: int = 0
 
     @classmethod
-    def parse(cls, text: str) -> Budget:
+    def parse(cls, text: str, max_epochs: int = 0) -> Budget:
         """Parses a budget such as `90s`, `5m`, `1h`, `2M-tokens` or `3-epochs`."""
         if match := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
             budget = cls(float(match[1]) * _SECONDS[match[2]], "seconds")
@@ -45,12 +46,30 @@ class Budget:
             raise UsageError(f"the budget {text!r} is empty.", fix=_EXAMPLES)
         if budget.amount > MAX_AMOUNT:
             raise UsageError(f"the budget {text[:40]!r} is too large: no training takes so long.", fix=_EXAMPLES)
-        return budget
+        return replace(budget, max_epochs=max_epochs)
 
     def get_progress(self, seconds: float, tokens: int, epochs: float) -> float:
-        """Returns the fraction of the budget that is spent, 0 to 1."""
+        """Returns the fraction of the budget, or of `max_epochs` if that is more, that is spent, 0 to 1."""
         spent = {"seconds": seconds, "tokens": tokens, "epochs": epochs}[self.unit]
-        return min(1.0, spent / self.amount)
+        return min(1.0, max(spent / self.amount, epochs / (self.max_epochs or math.inf)))
+
+    def explain_end(self, epochs: float) -> str:
+        """Returns why training ends after so many epochs."""
+        if self.max_epochs and epochs >= self.max_epochs:
+            epochs_text = f"{self.max_epochs} epoch{'s' * (self.max_epochs > 1)}"
+            return f"trained for {epochs_text}, the maximum (training.max_epochs)"
+        return "the budget is spent"
+
+    def build_spent_error(self, seconds: float, tokens: int, epochs: float) -> UsageError:
+        """Returns the error for a run that is to be resumed with this budget, but has spent it already."""
+        if self.max_epochs and epochs >= self.max_epochs:
+            problem = f"--budget: this run was {self.explain_end(epochs)}; a larger budget does not change that."
+            return UsageError(problem, fix="Start a new run with a larger --training.max-epochs.")
+        spent = f"{seconds:,.0f} s of training, {tokens:,} tokens"
+        return UsageError(
+            f"--budget: this run has already used {self} or more ({spent}).",
+            fix="Name a larger budget. It counts from the start of the run.",
+        )
 
     def count_tokens_left(self, tokens: int) -> float:
         """Returns the number of tokens left after training on `tokens`; infinity for a budget in another unit."""

@@ -16,6 +16,7 @@ import seqwise
 from seqwise.lens import health
 from seqwise.lens.health_checks import data as data_checks
 from seqwise.lens.health_checks import interior
+from seqwise.lens.health_checks.curves import suggest_longer_training
 from seqwise.lens.health_checks.evidence import RunEvidence
 from seqwise.locks import lock_folder
 from seqwise.training.api import TrainedModel
@@ -255,6 +256,17 @@ def test_a_budget_of_a_few_updates_is_too_small(small_run):
     trained = small_run("language", "gru")
     (finding,) = [each for each in list_findings(trained) if "budget" in each]
     assert finding.startswith("The budget is far too small: it was spent after")
+
+
+def test_the_command_of_a_small_budget_enlarges_what_has_ended_the_training(small_run, monkeypatch):
+    trained = small_run("classify", "gru")
+    evidence = RunEvidence(trained)
+    evidence.rows = [{"epoch": 1}]
+    assert "--resume" in suggest_longer_training(evidence)
+    monkeypatch.setattr(trained.settings.training, "max_epochs", 2)
+    assert suggest_longer_training(evidence).endswith("--training.max-epochs 8")
+    evidence.rows = [{"epoch": 0}]  # the budget was spent before the epochs
+    assert "--resume" in suggest_longer_training(evidence)
 
 
 @pytest.mark.slow

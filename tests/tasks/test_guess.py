@@ -9,13 +9,24 @@ from pathlib import Path
 
 import pytest
 
+from seqwise.config import DataSettings, parse_settings
+from seqwise.data.limits import get_limits
 from seqwise.errors import DataError, SeqwiseError, UsageError
-from seqwise.tasks.guess import guess_task
+from seqwise.tasks import guess
+from seqwise.tasks.guess import detect_task, guess_task
 
 LABELS = "".join(f"film {number}\t{'yes' if number % 2 else 'no'}\n" for number in range(30))
 PAIRS = "".join(f"word {number}\tWort {number}\n" for number in range(30))
 CONLL = "Anna B-PER\nsleeps O\n\nBob B-PER\nwakes O\n"
 FORECAST_TABLE = "date,value\n2020-01-01,1.5\n2020-01-02,2.5\n"
+
+
+def test_the_guess_has_the_limits_of_the_settings(tmp_path: Path, monkeypatch):
+    path, messages = write_files(tmp_path, {"a.csv": ""}) / "a.csv", []
+    monkeypatch.setattr(guess, "_guess_from_file", lambda *_: ("tag", f"at most {get_limits().max_text_mb} MB"))
+    assert guess_task(str(path), limits=DataSettings(max_text_mb=3))[1] == "at most 3 MB"
+    detect_task(parse_settings({"data": {"max_text_mb": 4}}), str(path), messages.append)
+    assert messages == ["task: tag, because at most 4 MB. Choose another with --task."]
 
 
 def write_files(folder: Path, files: dict[str, str]) -> Path:

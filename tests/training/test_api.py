@@ -9,7 +9,7 @@ from seqwise.config import Settings, parse_settings
 from seqwise.data.reading import TextFile
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import RunError, UsageError
-from seqwise.recipe_files import read_recipe
+from seqwise.recipe_files import find_recipe, read_recipe
 from seqwise.tasks.task import InferenceOptions
 
 SMALL = {
@@ -97,6 +97,13 @@ def test_settings_and_keywords_override_a_recipe(book, tmp_path):
     assert run.settings.training.learning_rate == recipe.training.learning_rate
     assert any(each.startswith("warning: this is not the data of the recipe ptb-characters") for each in messages)
     assert f"seqwise evaluate {out} {book} --split test\n" in (out / "README.md").read_text()
+    own = tmp_path / "own.yaml"
+    own.write_text(find_recipe("ptb-characters").read_text())
+    run = seqwise.train(book, out=tmp_path / "own", recipe=own, settings=settings, network=network).run
+    assert f"  recipe: {own}\n" in (tmp_path / "own/config.yaml").read_text()
+    assert f"seqwise.train(..., recipe={str(own)!r}) from Python" in (tmp_path / "own/README.md").read_text()
+    with pytest.raises(UsageError, match="recipe: expected the name or the file of a recipe"):
+        seqwise.train(book, recipe=3)
     with pytest.raises(UsageError, match="Perhaps you meant 'sst2'"):
         seqwise.train(book, recipe="sst3")
     with pytest.raises(UsageError, match="so a recipe has no effect beside them"):

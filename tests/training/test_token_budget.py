@@ -67,7 +67,9 @@ def prepare_task(tmp_path_factory, book) -> Callable[..., tuple[Settings, Task]]
 def make_trainer(settings: Settings, task: Task, budget: str, seed: int = 0, **changes: Any) -> Trainer:
     torch.manual_seed(seed)
     training = settings.training.model_copy(update=changes)
-    return Trainer(task.build(settings), task.batches(settings), training, Budget.parse(budget), seed=seed)
+    return Trainer(
+        task.build(settings), task.batches(settings), training, Budget.parse(budget, training.max_epochs), seed=seed
+    )
 
 
 def get_first_batches(settings: Settings, task: Task) -> tuple[Any, Any, list[int]]:
@@ -160,6 +162,18 @@ def test_a_token_budget_of_whole_batches_equals_one_in_epochs(prepare_task, fami
     assert [step.loss for step in run_trainer(by_tokens)] == [step.loss for step in steps]
     assert 25 <= len(steps) <= 26
     assert torch.equal(get_weights(by_epochs.model), get_weights(by_tokens.model))
+
+
+def test_a_maximum_of_epochs_equals_a_budget_in_epochs(prepare_task):
+    """The schedule ends with the epochs."""
+    settings, prepared = prepare_task("classify", "gru")
+    limited = settings.model_copy(deep=True)
+    limited.training.max_epochs = 2
+    by_epochs, by_maximum = make_trainer(settings, prepared, "2-epochs"), make_trainer(limited, prepared, "10h")
+    steps, limited_steps = run_trainer(by_epochs), run_trainer(by_maximum)
+    assert [step.learning_rate for step in limited_steps] == [step.learning_rate for step in steps]
+    assert torch.equal(get_weights(by_epochs.model), get_weights(by_maximum.model))
+    assert limited_steps[-1].ended == "trained for 2 epochs, the maximum (training.max_epochs)"
 
 
 @pytest.mark.parametrize("budget", ["0.05s", "0.3-epochs"])

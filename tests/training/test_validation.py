@@ -264,6 +264,17 @@ def test_a_smaller_budget_than_is_already_spent_is_an_error(book, tmp_path, caps
     assert (tmp_path / "run/config.yaml").read_text() == config
 
 
+def test_a_run_that_has_reached_its_maximum_of_epochs_is_not_continued_by_a_larger_budget(book, tmp_path, capsys):
+    sizes = [*OPTIONS[:4], "--training.batch-size", "16", "--data.window", "64", *SMALL_SPLIT]
+    run = tmp_path / "run"
+    assert train(book, *sizes, "--budget", "1h", "--training.max-epochs", "1", "--out", run) == 0
+    assert "done: trained for 1 epoch, the maximum (training.max_epochs)." in capsys.readouterr().err
+    assert train("--resume", run, "--budget", "2h") == 2
+    assert "Start a new run with a larger --training.max-epochs." in capsys.readouterr().err
+    assert train("--resume", run) == 0
+    assert "this run is already complete." in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_another_unit_is_counted_from_the_start_of_the_run(book, tmp_path):
     assert train(book, *OPTIONS, "--budget", "1920-tokens", "--out", tmp_path / "run") == 0

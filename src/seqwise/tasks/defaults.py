@@ -87,13 +87,13 @@ def estimate_epochs(
     settings: ResolvedSettings, context: DefaultsContext, tokens_per_second: float | None = None
 ) -> float:
     """Returns the number of epochs that the budget allows; a time budget is converted by the speed of training."""
-    budget = Budget.parse(settings.budget)
+    budget, max_epochs = Budget.parse(settings.budget), settings.training.max_epochs or math.inf
     if budget.unit == "epochs":
-        return budget.amount
+        return min(budget.amount, max_epochs)
     num_tokens = budget.amount
     if budget.unit == "seconds":
         num_tokens *= estimate_tokens_per_second(settings, context) if tokens_per_second is None else tokens_per_second
-    return num_tokens / max(1, context.num_tokens)
+    return min(num_tokens / max(1, context.num_tokens), max_epochs)
 
 
 def estimate_tokens_per_second(settings: ResolvedSettings, context: DefaultsContext) -> float:
@@ -110,6 +110,21 @@ def set_batch_size(batch_size: int, context: DefaultsContext, set_default: SetDe
     """Sets the default batch size, rounded up to a multiple of the number of processes."""
     rounded = max(1, math.ceil(batch_size / context.processes)) * context.processes
     set_default("training.batch_size", rounded, reason)
+
+
+def set_max_epochs(
+    max_epochs: int, min_updates: int, settings: ResolvedSettings, context: DefaultsContext, set_default: SetDefault
+) -> None:
+    """Sets after how many epochs, but not before `min_updates`, training on little data ends.
+
+    Only for budgets in time: how many epochs they have depends on the machine, and a faster one should not overfit
+    more. In a comparison every family spends its budget. The batch size must be set.
+    """
+    if context.is_comparison or Budget.parse(settings.budget).unit != "seconds":
+        return
+    updates = max(1, context.num_examples // settings.training.batch_size)
+    count = max(max_epochs, math.ceil(min_updates / updates))
+    set_default("training.max_epochs", count, "more epochs would only memorise so little data")
 
 
 def set_transformer_defaults(

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from seqwise.backbones.states import ModelState, detach, flatten, get_structure, map_state, unflatten
 from seqwise.budget import Budget
 from seqwise.data.batch import Batch, Batches
-from seqwise.errors import MemoryLimitError, UsageError
+from seqwise.errors import MemoryLimitError
 from seqwise.resolved_settings import ResolvedTrainingSettings
 from seqwise.training.averaging import LastWeights, build_average, describe_mean
 from seqwise.training.checkpoints import Snapshot, get_weights, load_weights
@@ -57,8 +57,6 @@ from seqwise.training.validation import MAX_VALIDATION_SHARE, NUM_VALIDATIONS, i
 
 UPDATE_TOO_LARGE = "the update of the weights does not fit into memory"
 STALL_WINDOW = 5  # averaged SGD starts after this many validations without improvement (Merity et al. 2018)
-BUDGET_SPENT = "the budget is spent"
-
 
 ValidateFunction = Callable[[], dict[str, float]]  # returns metrics; `get_objective` is the one to minimise
 
@@ -303,12 +301,14 @@ class Trainer:
             validations_since_best = len(history) - 1 - history.index(min(history))
             if validations_since_best >= patience:
                 return f"validation has not improved {patience} times in a row"
-        return BUDGET_SPENT if step.progress >= 1 else self.state.ended
+        return self.budget.explain_end(self._count_epochs()) if step.progress >= 1 else self.state.ended
 
     def _get_progress(self) -> float:
         """Returns the fraction of the budget that is spent."""
-        epochs = self.state.epoch + self.state.step_in_epoch / self.batches.steps
-        return self.budget.get_progress(self.state.seconds, self.state.tokens, epochs)
+        return self.budget.get_progress(self.state.seconds, self.state.tokens, self._count_epochs())
+
+    def _count_epochs(self) -> float:
+        return self.state.epoch + self.state.step_in_epoch / self.batches.steps
 
     def _measure_seconds(self, start: float) -> float:
         """Returns the seconds since `start` in the first process, else 0, so that the sum is equal in all processes."""
@@ -326,11 +326,7 @@ class Trainer:
         """Changes the restored state so that training continues. The schedule depends on progress in the new budget."""
         state, progress = self.state, self._get_progress()
         if progress >= 1:
-            spent = f"{state.seconds:,.0f} s of training, {state.tokens:,} tokens"
-            raise UsageError(
-                f"--budget: this run has already used {self.budget} or more ({spent}).",
-                fix="Name a larger budget. It counts from the start of the run.",
-            )
+            raise self.budget.build_spent_error(state.seconds, state.tokens, self._count_epochs())
         state.ended, state.validations = "", self._count_due_validations(progress)
         state.history = [] if state.best_loss is None else [state.best_loss]  # patience counts from here on
 

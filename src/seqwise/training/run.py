@@ -80,12 +80,13 @@ class RunMetadata:
     split_rule: str  # in words
     command: str
     seqwise_version: str
-    recipe: str = ""  # its name or file, as given; empty without one
     format: int = FORMAT
+    recipe: str = ""  # its name or file, as given; empty without one
 
     def to_yaml(self) -> str:
-        """Returns the section of config.yaml."""
-        values = {OLD_KEYS.get(name, name): value for name, value in asdict(self).items()}
+        """Returns the section of config.yaml; without the recipe if there is none."""
+        fields = {name: value for name, value in asdict(self).items() if name != "recipe" or value}
+        values = {OLD_KEYS.get(name, name): value for name, value in fields.items()}
         return yaml.safe_dump({"run": values}, sort_keys=False, allow_unicode=True)
 
 

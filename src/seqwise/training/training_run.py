@@ -112,9 +112,7 @@ def create_run(
         task.batches(resolved, 0, processes)  # raises an error if a batch cannot be divided among the processes
     choices = {**explain_reading(requested, settings, messages), **reasons}
     warning = describe_other_data(recipe, task.fingerprint) if recipe else ""
-    run = create_run_folder(
-        folder, data, resolved, task, word_vectors, command=command, log=log, choices=choices, recipe=recipe
-    )
+    run = create_run_folder(folder, data, resolved, task, word_vectors, command, log, choices, recipe)
     if reasons:
         log("chosen by rule: " + ", ".join(format_settings(resolved, reasons)))
     if warning:
@@ -148,7 +146,7 @@ def create_run_folder(
     recipe: str = "",
 ) -> Run:
     """Creates the folder of a run, with everything that is known before training."""
-    metadata = RunMetadata(data, task.fingerprint, task.split_rule, command, environment.get_version(), recipe)
+    metadata = RunMetadata(data, task.fingerprint, task.split_rule, command, environment.get_version(), recipe=recipe)
     initial_embeddings = {} if word_vectors is None else word_vectors.match_vocabularies(task, log)
     description = environment.describe()
     if get_family(settings.model).build is not None:
@@ -197,7 +195,7 @@ class TrainingRun:
             model,
             task.batches(settings, world.rank, world.size),
             settings.training,
-            Budget.parse(settings.budget),
+            Budget.parse(settings.budget, settings.training.max_epochs),
             self._validate,
             settings.seed,
             world,

@@ -9,6 +9,7 @@ short for it. However short the budget, no less is evaluated than what has a mea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,8 @@ def count_budget_tokens(budget: Budget, tokens_per_epoch: int) -> float | None:
     """Returns a budget in tokens or epochs as tokens; None for a budget in time."""
     if budget.unit == "seconds":
         return None
-    return budget.amount * (tokens_per_epoch if budget.unit == "epochs" else 1)
+    tokens = budget.amount * (tokens_per_epoch if budget.unit == "epochs" else 1)
+    return min(tokens, (budget.max_epochs or math.inf) * tokens_per_epoch)
 
 
 def describe_share(share: float, num_tokens: int, unit: str) -> str:

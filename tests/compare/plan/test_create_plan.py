@@ -147,6 +147,7 @@ def test_every_family_starts_from_scratch(text: Path, tmp_path: Path):
             "--training.patience cannot be set in a comparison: every family spends all",
             "--training.patience",
         ),
+        ({"max_epochs": 9}, "--training.max-epochs cannot be set in a comparison", "--training.max-epochs"),
         ({"validate_every": 9}, "--training.validate-every cannot be set in a comparison", "--training.validate-every"),
         (
             {"learning_rate": 0.5},

@@ -36,6 +36,7 @@ MIN_EXAMPLES = 3  # of a split: with fewer, every difference is chance
 BUDGET_UNITS = {"time": ("seconds",), "tokens": ("tokens", "epochs")}  # required by --match
 # Training settings that a comparison chooses itself, and why.
 FIXED_SETTINGS = {
+    "max_epochs": "every family spends all of its budget",
     "patience": "every family spends all of its budget, so that none is stopped before another",
     "validate_every": "one rule decides for all families when to validate, and learning-rate trials are validated at "
     "their end",

@@ -57,7 +57,9 @@ COMMON_SETTINGS: dict[str, str] = {
     "translate.targets": _SAME_TOKENIZER,
     "caption.frames": _SAME_DATA,
     "caption.image_size": _SAME_DATA,
-    **dict.fromkeys(("training.patience", "training.validate_every", "training.save_every"), _SAME_BUDGET),
+    **dict.fromkeys(
+        (f"training.{key}" for key in ("max_epochs", "patience", "validate_every", "save_every")), _SAME_BUDGET
+    ),
 }
 
 

@@ -63,15 +63,24 @@ def to_finding(evidence: RunEvidence, diagnosis: Diagnosis) -> Finding:
         change = {"network.dropout": MAX_DROPOUT} if can_raise else {"network.width": max(1, network.width // 2)}
         command = evidence.suggest_training(change)
     elif diagnosis.rule == "small budget":
-        budget = Budget.parse(evidence.trained.settings.budget)
-        larger = format_budget(replace(budget, amount=4 * budget.amount))
-        command = f"{get_resume_command(evidence.trained.run.folder)} --budget {larger}"
+        command = suggest_longer_training(evidence)
     return Finding(
         text=to_sentence(diagnosis.text),
         severity=diagnosis.severity,
         evidence=diagnosis.evidence,
         command=command,
     )
+
+
+def suggest_longer_training(evidence: RunEvidence) -> str:
+    """Returns the command that resumes the run with a larger budget, or trains again with a larger `max_epochs`."""
+    settings = evidence.trained.settings
+    max_epochs = settings.training.max_epochs
+    if max_epochs and evidence.rows[-1]["epoch"] + 1 >= max_epochs:
+        return evidence.suggest_training({"training.max_epochs": 4 * max_epochs})
+    budget = Budget.parse(settings.budget)
+    larger = format_budget(replace(budget, amount=4 * budget.amount))
+    return f"{get_resume_command(evidence.trained.run.folder)} --budget {larger}"
 
 
 def format_budget(budget: Budget) -> str:

@@ -27,6 +27,7 @@ from seqwise.tasks.defaults import (
     DefaultsContext,
     SetDefault,
     set_batch_size,
+    set_max_epochs,
     set_transformer_defaults,
 )
 
@@ -182,6 +183,8 @@ def set_classify_defaults(settings: ResolvedSettings, context: DefaultsContext, 
     # Small batches, because few examples need many updates.
     reason = f"{size}: few texts need small batches, and so many updates"
     set_batch_size(min(32 if is_small else 128, context.num_examples // 8), context, set_default, reason)
+    if is_small:
+        set_max_epochs(3, 500, settings, context, set_default)
     set_default("data.max_tokens", 32_768 if context.cuda else 8_192, f"what {context.machine} reads at once")
     _set_optimisation_defaults(settings, context, set_default, is_small)
 

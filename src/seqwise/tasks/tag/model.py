@@ -36,6 +36,7 @@ from seqwise.tasks.defaults import (
     describe_epochs,
     estimate_epochs,
     set_batch_size,
+    set_max_epochs,
     set_transformer_defaults,
 )
 from seqwise.tasks.tag.features import FeatureVectors, find_casings, list_features
@@ -326,6 +327,7 @@ def set_tag_defaults(settings: ResolvedSettings, context: DefaultsContext, set_d
     # Small enough that an epoch of few sentences has some updates.
     reason = f"an epoch of {context.num_examples:,} sentences has some updates"
     set_batch_size(max(4, min(32, context.num_examples // 32)), context, set_default, reason)
+    set_max_epochs(16, 1500, settings, context, set_default)
     set_default("data.max_tokens", 8192 if context.cuda else 2048, f"what {context.machine} reads at once")
     # More epochs need more dropout.
     words_per_second = GPU_WORDS_PER_SECOND if context.cuda else CPU_WORDS_PER_SECOND * context.cores
