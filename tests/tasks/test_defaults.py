@@ -56,15 +56,15 @@ def test_more_epochs_get_more_dropout(budget, dropout):
 
 
 def test_little_data_limits_the_epochs_of_a_budget_in_time():
-    """Three epochs of classify, unless those are less than 500 updates; a budget in another unit is kept."""
+    """Four epochs of classify, unless those are less than 700 updates; a budget in another unit is kept."""
     texts = DefaultsContext(100_000, 10_000, cuda=False, cores=2, num_examples=6_400, max_length=30, num_labels=2)
 
     def get_max_epochs(context=texts, **values):
         settings, _ = resolve(parse_settings({"task": "classify", "model": "gru"} | values), context)
         return settings.training.max_epochs
 
-    assert get_max_epochs() == get_max_epochs(budget="1h") == 3
-    assert get_max_epochs(replace(texts, num_examples=1_600)) == 10
+    assert get_max_epochs() == get_max_epochs(budget="1h") == 4
+    assert get_max_epochs(replace(texts, num_examples=1_600)) == 14
     assert get_max_epochs(budget="1h", training={"max_epochs": 30}) == 30
     assert get_max_epochs(budget="100-epochs") == get_max_epochs(budget="100M-tokens") == 0
     assert get_max_epochs(replace(texts, is_comparison=True)) == 0

@@ -184,7 +184,7 @@ def set_classify_defaults(settings: ResolvedSettings, context: DefaultsContext, 
     reason = f"{size}: few texts need small batches, and so many updates"
     set_batch_size(min(32 if is_small else 128, context.num_examples // 8), context, set_default, reason)
     if is_small:
-        set_max_epochs(3, 500, settings, context, set_default)
+        set_max_epochs(4, 700, settings, context, set_default)
     set_default("data.max_tokens", 32_768 if context.cuda else 8_192, f"what {context.machine} reads at once")
     _set_optimisation_defaults(settings, context, set_default, is_small)
 
