@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 from record_jobs import Job
 
-from seqwise.applicability import check_effects
+from seqwise.applicability import check_effects, list_changed
 from seqwise.config import combine_settings
 from seqwise.errors import UsageError
 from seqwise.recipe_files import Recipe
@@ -70,7 +70,8 @@ def build_trials(
             values = flatten(combine_settings(None, {**flatten(trial), **overrides}).model_dump(exclude_unset=True))
             if "seed" in values:
                 raise UsageError("seed: seeds are chosen by --seeds.")
-            check_effects([combine_settings(recipe.settings, values)], values)
+            combined = combine_settings(recipe.get_setting_values(), values)
+            check_effects([combined], list_changed(combined))
         except UsageError as error:
             problem = error.problem if file is None else f"{name}, trial {number}: {error.problem}"
             raise UsageError(problem, file=file, fix=error.fix) from None

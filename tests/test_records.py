@@ -210,6 +210,7 @@ def test_a_search_ends_with_its_trials_the_best_one_first(records, recipe_file, 
         ("sst2: []", "expected a list of trials for each recipe"),
         ("sst2: [{}, {network.widht: 3}]", "sst2, trial 2: network.widht: no such setting"),
         ("sst2: [{transformer.heads: 3}]", "sst2, trial 1: --transformer.heads"),
+        ("sst2: [{classify.ngrams: 1}]", "sst2, trial 1: --classify.ngram-buckets has an effect with"),
         ("sst2: [{seed: 3}]", "sst2, trial 1: seed: seeds are chosen by --seeds."),
     ],
 )

@@ -401,8 +401,8 @@ class TrainingSettings(Section):
     """Sequences per update, over all processes."""
     accumulate: int = Field(1, ge=1)
     """Micro-batches per update: less memory, same update."""
-    max_epochs: int | None = Field(None, ge=1)
-    """Stop after this many epochs even if the budget is not spent; the learning-rate schedule ends with them."""
+    max_epochs: int | None = Field(None, ge=0)
+    """Stop after this many epochs even if the budget is not spent; the schedule ends with them too. 0: no limit."""
     patience: int | None = Field(None, ge=1)
     """Stop after this many validations without improvement."""
     validate_every: int | None = Field(None, ge=1)

@@ -66,6 +66,7 @@ def test_little_data_limits_the_epochs_of_a_budget_in_time():
     assert get_max_epochs() == get_max_epochs(budget="1h") == 4
     assert get_max_epochs(replace(texts, num_examples=1_600)) == 14
     assert get_max_epochs(budget="1h", training={"max_epochs": 30}) == 30
+    assert get_max_epochs(budget="1h", training={"max_epochs": 0}) == 0
     assert get_max_epochs(budget="100-epochs") == get_max_epochs(budget="100M-tokens") == 0
     assert get_max_epochs(replace(texts, is_comparison=True)) == 0
     assert get_max_epochs(replace(texts, num_examples=1_000_000)) == 0

@@ -93,7 +93,7 @@ def suggest_evaluations(name: str, run: str, data: str) -> list[str]:
     lines = []
     for command, (key, evaluation) in zip(build_evaluate_commands(recipe, run, data), recipe.evaluations.items()):
         mean = None if results is None else average(results, recipe.split, key)
-        ours = "" if mean is None else f"; ours {format_average(mean)}"
+        ours = "" if mean is None else f"; the recipe has {format_average(mean)}"
         lines += [command, f"  {_describe_metric(recipe, key)}: published {evaluation.published.format()}{ours}"]
     return lines
 

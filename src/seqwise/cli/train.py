@@ -33,6 +33,7 @@ from seqwise.files import check_output_path
 from seqwise.image import SUFFIXES
 from seqwise.locks import lock_folder
 from seqwise.new_folders import create_folder, reserve_folder
+from seqwise.recipe_files import describe_other_data
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import Task
@@ -298,10 +299,11 @@ def _run_training(run: Run, task: Task | None, world: World, budget_command: str
 
 
 def _suggest_evaluations(run: Run) -> list[str]:
-    """Returns the commands that evaluate a run: those of its recipe, if it was started with one that can be read,
-    with the numbers to compare with."""
+    """Returns the commands that evaluate a run: those of its recipe, if it has one that can be read and its data, with
+    the numbers to compare with."""
     folder, data = shlex.quote(str(run.folder)), shlex.quote(run.metadata.data)
     with suppress(UsageError):
-        if run.metadata.recipe:
-            return suggest_evaluations(run.metadata.recipe, folder, data)
+        recipe = run.metadata.recipe
+        if recipe and not describe_other_data(recipe, run.metadata.fingerprint):
+            return suggest_evaluations(recipe, folder, data)
     return [f"seqwise evaluate {folder} {data}"]

@@ -75,7 +75,7 @@ def resolve(settings: Settings, context: DefaultsContext) -> tuple[ResolvedSetti
         set_default("training.ema", 0.0, "training.average_from averages the weights")
     find_task(resolved.task).set_defaults(resolved, context, set_default)
     set_default("training.ema", 0.0, "this task does not gain from averaged weights here")
-    if not resolved.training.validate_every:
+    if not resolved.training.validate_every and not resolved.training.max_epochs:  # of which the last ones are best
         set_default("training.patience", 8, "of 20 validations: a model that overfits does not recover")
     has_bfloat16 = context.cuda and context.bfloat16
     support = "the GPU computes it directly" if has_bfloat16 else f"{context.machine} without fast bfloat16"
@@ -124,7 +124,7 @@ def set_max_epochs(
         return
     updates = max(1, context.num_examples // settings.training.batch_size)
     count = max(max_epochs, math.ceil(min_updates / updates))
-    set_default("training.max_epochs", count, "more epochs would only memorise so little data")
+    set_default("training.max_epochs", count, "with more, so little data would be memorised")
 
 
 def set_transformer_defaults(

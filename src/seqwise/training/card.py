@@ -73,8 +73,10 @@ def _describe_data_and_model(run: Run, model_size: str) -> list[str]:
         coverage = "; ".join([*vectors["found"], "frozen" if settings.network.freeze_embedding else "trained further"])
         file, fingerprint = format_code(vectors["file"]), format_code(vectors["fingerprint"])
         lines.append(f"- word vectors: {file} (fingerprint {fingerprint}): {format_words(coverage)}")
-    budget = [f"- budget: {format_words(settings.budget)}"] if settings.budget else []
-    return [*lines, f"- model: {format_words(model_size)}", *budget]
+    lines.append(f"- model: {format_words(model_size)}")
+    if metadata.recipe:
+        lines.append(f"- recipe: {format_code(metadata.recipe)}; `config.yaml` has the settings that were used")
+    return [*lines, f"- budget: {format_words(settings.budget)}"] if settings.budget else lines
 
 
 def _describe_training(run: Run, task: Task) -> list[str]:
@@ -94,7 +96,8 @@ def _describe_training(run: Run, task: Task) -> list[str]:
     averaged = 0 if summary is None else summary.num_averaged
     times = [] if summary is None else [f"{stage} {seconds:.1f} s" for stage, seconds in summary.seconds.items()]
     return [
-        f"- trained: {last['tokens']:,} {task.unit} in {last['seconds']:.0f} s, {last['step']:,} updates",
+        f"- trained: {last['tokens']:,} {task.unit} in {last['seconds']:.0f} s, {last['step']:,} updates"
+        + (f"; {last['ended']}" if last.get("ended") else ""),
         *([f"- time: {', '.join(times)}"] if times else []),
         f"- validation {name.replace('_', ' ')} at the best step ({best['step']:,}){share}: {value:.4g}",
         *([f"- weights: the mean of those of the last {averaged} validations"] if averaged else []),

@@ -87,8 +87,7 @@ def create_run(
 ) -> tuple[Run, Task]:
     """Reads the data, chooses the settings that are not set, and creates the run folder; removes it on failure.
 
-    `recipe` is the name of the recipe that the settings are from, if any.
-    """
+    `recipe` names the recipe that the settings are from."""
     if settings.budget is not None:
         Budget.parse(settings.budget)  # raises an error before the data is read
     settings = detect_task(settings, data, log)
@@ -115,6 +114,8 @@ def create_run(
     run = create_run_folder(folder, data, resolved, task, word_vectors, command, log, choices, recipe)
     if reasons:
         log("chosen by rule: " + ", ".join(format_settings(resolved, reasons)))
+    if reason := reasons.get("training.max_epochs"):
+        log(f"training ends after {resolved.training.max_epochs} epochs at most: {reason} (--training.max-epochs).")
     if warning:
         log(f"warning: {warning}")
     return run, task

@@ -196,8 +196,7 @@ def set_forecast_defaults(settings: ResolvedSettings, context: DefaultsContext, 
     set_default("forecast.patch", choose_patch_size(context.max_length), reason)
     reason = f"an epoch of {context.num_examples:,} windows has at least 8 updates; {context.machine}"
     set_batch_size(min(1024 if context.cuda else 256, context.num_examples // 8), context, set_default, reason)
-    if not has_few_windows:
-        set_max_epochs(8, 500, settings, context, set_default)
+    set_max_epochs(8, 1000 if has_few_windows else 500, settings, context, set_default)
     # Few windows mean few updates. builtin:sunspots, gru, 60 epochs, one seed: validation MSE 0.454 with 2e-3, 0.470
     # with 5e-4.
     rate = 2e-3 if has_few_windows else 1e-3 if model == "transformer" else 5e-4
