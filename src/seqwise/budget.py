@@ -56,14 +56,14 @@ class Budget:
     def explain_end(self, epochs: float) -> str:
         """Returns why training ends after so many epochs."""
         if self.max_epochs and epochs >= self.max_epochs:
-            epochs_text = f"{self.max_epochs} epoch{'s' * (self.max_epochs > 1)}"
-            return f"trained for {epochs_text}, the maximum (training.max_epochs)"
+            count = f"{self.max_epochs} epochs are" if self.max_epochs > 1 else "1 epoch is"
+            return f"{count} the maximum (training.max_epochs)"
         return "the budget is spent"
 
     def build_spent_error(self, seconds: float, tokens: int, epochs: float) -> UsageError:
         """Returns the error for a run that is to be resumed with this budget, but has spent it already."""
         if self.max_epochs and epochs >= self.max_epochs:
-            problem = f"--budget: this run was {self.explain_end(epochs)}; a larger budget does not change that."
+            problem = f"--budget: this run has ended, because {self.explain_end(epochs)}."
             return UsageError(problem, fix="Start a new run with a larger --training.max-epochs.")
         spent = f"{seconds:,.0f} s of training, {tokens:,} tokens"
         return UsageError(

@@ -78,7 +78,7 @@ def test_a_maximum_of_epochs_ends_training_before_the_budget_does():
     assert budget.get_progress(seconds=10, tokens=0, epochs=1) == 0.25
     assert budget.get_progress(seconds=50, tokens=0, epochs=1) == 0.5
     assert budget.get_progress(seconds=10, tokens=0, epochs=5) == 1
-    assert budget.explain_end(epochs=4) == "trained for 4 epochs, the maximum (training.max_epochs)"
+    assert budget.explain_end(epochs=4) == "4 epochs are the maximum (training.max_epochs)"
     assert budget.explain_end(epochs=3.9) == "the budget is spent"
     assert Budget.parse("100s").explain_end(epochs=1e9) == "the budget is spent"
     assert Budget.parse("100s") == Budget(100, "seconds")
@@ -88,5 +88,5 @@ def test_a_run_that_has_spent_a_budget_is_told_what_to_enlarge():
     budget = Budget.parse("100s", max_epochs=4)
     assert "Name a larger budget." in str(budget.build_spent_error(seconds=120, tokens=5, epochs=3))
     problem = str(budget.build_spent_error(seconds=10, tokens=5, epochs=4))
-    assert "this run was trained for 4 epochs, the maximum" in problem
+    assert "this run has ended, because 4 epochs are the maximum" in problem
     assert "Start a new run with a larger --training.max-epochs." in problem

@@ -173,7 +173,7 @@ def test_a_maximum_of_epochs_equals_a_budget_in_epochs(prepare_task):
     steps, limited_steps = run_trainer(by_epochs), run_trainer(by_maximum)
     assert [step.learning_rate for step in limited_steps] == [step.learning_rate for step in steps]
     assert torch.equal(get_weights(by_epochs.model), get_weights(by_maximum.model))
-    assert limited_steps[-1].ended == "trained for 2 epochs, the maximum (training.max_epochs)"
+    assert limited_steps[-1].ended == "2 epochs are the maximum (training.max_epochs)"
 
 
 @pytest.mark.parametrize("budget", ["0.05s", "0.3-epochs"])

@@ -268,7 +268,7 @@ def test_a_run_that_has_reached_its_maximum_of_epochs_is_not_continued_by_a_larg
     sizes = [*OPTIONS[:4], "--training.batch-size", "16", "--data.window", "64", *SMALL_SPLIT]
     run = tmp_path / "run"
     assert train(book, *sizes, "--budget", "1h", "--training.max-epochs", "1", "--out", run) == 0
-    assert "done: trained for 1 epoch, the maximum (training.max_epochs)." in capsys.readouterr().err
+    assert "done: 1 epoch is the maximum (training.max_epochs)." in capsys.readouterr().err
     assert train("--resume", run, "--budget", "2h") == 2
     assert "Start a new run with a larger --training.max-epochs." in capsys.readouterr().err
     assert train("--resume", run) == 0
