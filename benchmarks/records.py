@@ -40,7 +40,7 @@ from record_trials import build_trials, parse_overrides, print_trials, read_sear
 from seqwise.cli.recipes import read_and_check_recipe
 from seqwise.environment import count_cpus
 from seqwise.errors import SeqwiseError, UsageError
-from seqwise.recipe_files import DATA_VARIABLE, Recipe, list_recipe_names, read_recipe
+from seqwise.recipe_files import DATA_VARIABLE, Recipe, find_recipe, list_recipe_names, read_recipe
 from seqwise.recipe_results import NUM_SEEDS, add_results, average, get_results_file, read_results
 
 ROOT = Path(__file__).parents[1]
@@ -283,14 +283,14 @@ def run(options: argparse.Namespace) -> int:
             job.prepare()
         scheduler = Scheduler(jobs, options.jobs, options.minutes, log, mps_variables)
         scheduler.run(report)
-    if any(job.overrides for job in jobs):
+    if options.search or any(job.overrides for job in jobs):
         print_trials(scheduler.done)
     if scheduler.is_stopped:
         return INTERRUPTED
     missed = [line for item in recipes.items() for line in check(*item, options.out)] if reads_test else []
     for line in missed:
         print(line)
-    if reads_test and any(job.name in list_recipe_names() for job in scheduler.done):
+    if reads_test and any(find_recipe(job.name).stem in list_recipe_names() for job in scheduler.done):
         log(f"results: {options.out / 'results'}. Write them into the repository: records.py --publish {options.out}")
     return 1 if scheduler.failed or missed else 0
 

@@ -49,7 +49,7 @@ class Budget:
         return replace(budget, max_epochs=max_epochs)
 
     def get_progress(self, seconds: float, tokens: int, epochs: float) -> float:
-        """Returns the fraction of the budget, or of `max_epochs` if that is more, that is spent, 0 to 1."""
+        """Returns the fraction of the budget that is spent, or of `max_epochs` if that is larger, 0 to 1."""
         spent = {"seconds": seconds, "tokens": tokens, "epochs": epochs}[self.unit]
         return min(1.0, max(spent / self.amount, epochs / (self.max_epochs or math.inf)))
 

@@ -135,7 +135,7 @@ class ResolvedTrainingSettings(ResolvedSection, config.TrainingSettings):
     average_from: float = 1.0  # 1: never
     average_last: int = 0  # 0: off
     batch_size: int = 1
-    max_epochs: int = 0  # 0: only the budget ends training
+    max_epochs: int = 0  # 0: no limit
     patience: int = 0  # 0: never stop early
     validate_every: int = 0  # 0: at equal shares of the budget
     save_every: int = 0  # 0: at validations

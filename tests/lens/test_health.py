@@ -261,12 +261,12 @@ def test_a_budget_of_a_few_updates_is_too_small(small_run):
 def test_the_command_of_a_small_budget_enlarges_what_has_ended_the_training(small_run, monkeypatch):
     trained = small_run("classify", "gru")
     evidence = RunEvidence(trained)
-    evidence.rows = [{"epoch": 1}]
+    evidence.rows = [{"epoch": 1, "ended": "the budget is spent"}]
     assert "--resume" in suggest_longer_training(evidence)
     monkeypatch.setattr(trained.settings.training, "max_epochs", 2)
+    assert "--resume" in suggest_longer_training(evidence)  # the time was over in the last epoch
+    evidence.rows = [{"epoch": 1, "ended": "2 epochs are the maximum (training.max_epochs)"}]
     assert suggest_longer_training(evidence).endswith("--training.max-epochs 8")
-    evidence.rows = [{"epoch": 0}]  # the budget was spent before the epochs
-    assert "--resume" in suggest_longer_training(evidence)
 
 
 @pytest.mark.slow

@@ -126,6 +126,14 @@ def test_patience_is_chosen_only_with_the_default_validation_interval():
     assert "training.patience" not in names
 
 
+def test_a_limit_of_epochs_turns_early_stopping_off():
+    """The schedule ends with the epochs, and its last validations are the best ones."""
+    texts = DefaultsContext(100_000, 10_000, cuda=False, cores=2, num_examples=6_400, max_length=30, num_labels=2)
+    for training, patience in (({}, 0), ({"max_epochs": 9}, 0), ({"max_epochs": 0}, 8), ({"patience": 5}, 5)):
+        values = {"task": "classify", "model": "gru", "budget": "1h", "training": training}
+        assert resolve(parse_settings(values), texts)[0].training.patience == patience
+
+
 @pytest.mark.parametrize(
     ("cuda", "bfloat16", "precision"),
     [(False, False, "float32"), (True, False, "float32"), (True, True, "bfloat16")],

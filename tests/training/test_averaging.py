@@ -97,6 +97,20 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(book, tmp_pa
     assert read_validations(tmp_path / "killed") == read_validations(tmp_path / "uninterrupted")
 
 
+def test_a_killed_run_ends_with_its_maximum_of_epochs(book, tmp_path):
+    sizes = ["--training.batch-size", "16", "--data.window", "64", "--data.valid-fraction", "0.005"]
+    limits = ["--budget", "1G-tokens", "--training.max-epochs", "1", "--training.save-every", "5"]
+    arguments = [book, *OPTIONS[:4], *sizes, *limits]
+    assert train(*arguments, "--out", tmp_path / "uninterrupted") == 0
+    with pytest.MonkeyPatch.context() as patch:
+        kill_after(patch, 14)
+        assert train(*arguments, "--out", tmp_path / "killed") == 130
+    assert train("--resume", tmp_path / "killed") == 0
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("killed", "uninterrupted")]
+    assert weights[0] == weights[1]
+    assert read_validations(tmp_path / "killed") == read_validations(tmp_path / "uninterrupted")
+
+
 def jump_between_validations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Validates weights that lie on alternating sides of those of the optimiser."""
     original = Trainer.run_validation

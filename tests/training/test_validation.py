@@ -66,6 +66,8 @@ def test_twenty_validations_cost_a_tenth_of_the_training():
 def test_epochs_are_counted_in_tokens():
     assert count_budget_tokens(Budget.parse("2-epochs"), 1_000) == 2_000
     assert count_budget_tokens(Budget.parse("500-tokens"), 1_000) == 500
+    assert count_budget_tokens(Budget.parse("500k-tokens", max_epochs=2), 1_000) == 2_000
+    assert count_budget_tokens(Budget.parse("500-tokens", max_epochs=2), 1_000) == 500
     assert count_budget_tokens(Budget.parse("5m"), 1_000) is None
 
 
@@ -269,6 +271,7 @@ def test_a_run_that_has_reached_its_maximum_of_epochs_is_not_continued_by_a_larg
     run = tmp_path / "run"
     assert train(book, *sizes, "--budget", "1h", "--training.max-epochs", "1", "--out", run) == 0
     assert "done: 1 epoch is the maximum (training.max_epochs)." in capsys.readouterr().err
+    assert " updates; 1 epoch is the maximum (training.max_epochs)\n" in (run / "README.md").read_text()
     assert train("--resume", run, "--budget", "2h") == 2
     assert "Start a new run with a larger --training.max-epochs." in capsys.readouterr().err
     assert train("--resume", run) == 0

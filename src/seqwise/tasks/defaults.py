@@ -75,7 +75,7 @@ def resolve(settings: Settings, context: DefaultsContext) -> tuple[ResolvedSetti
         set_default("training.ema", 0.0, "training.average_from averages the weights")
     find_task(resolved.task).set_defaults(resolved, context, set_default)
     set_default("training.ema", 0.0, "this task does not gain from averaged weights here")
-    if not resolved.training.validate_every and not resolved.training.max_epochs:  # of which the last ones are best
+    if not resolved.training.validate_every and not resolved.training.max_epochs:  # whose last validations are best
         set_default("training.patience", 8, "of 20 validations: a model that overfits does not recover")
     has_bfloat16 = context.cuda and context.bfloat16
     support = "the GPU computes it directly" if has_bfloat16 else f"{context.machine} without fast bfloat16"
@@ -115,7 +115,7 @@ def set_batch_size(batch_size: int, context: DefaultsContext, set_default: SetDe
 def set_max_epochs(
     max_epochs: int, min_updates: int, settings: ResolvedSettings, context: DefaultsContext, set_default: SetDefault
 ) -> None:
-    """Sets after how many epochs, but not before `min_updates`, training on little data ends.
+    """Sets the number of epochs, but at least `min_updates`, after which training on little data ends.
 
     Only for budgets in time: how many epochs they have depends on the machine, and a faster one should not overfit
     more. In a comparison every family spends its budget. The batch size must be set.

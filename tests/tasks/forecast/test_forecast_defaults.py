@@ -33,9 +33,10 @@ def test_few_windows_get_small_batches_and_a_large_learning_rate():
 
 
 def test_the_epochs_of_a_budget_in_time_are_limited():
-    """Eight epochs or 500 updates, with few windows 1,000."""
-    for num_examples, max_epochs in ((57_000, 8), (2_400, 56), (1_900, 125)):
-        context = DefaultsContext(2_000, 0, False, 2, num_examples=num_examples, max_length=44)
+    """Eight epochs or 1,750 updates, with few windows 1,000."""
+    cases = ((57_463, False, 8), (57_463, True, 32), (2_400, False, 195), (1_900, False, 125), (500_000, False, 0))
+    for num_examples, cuda, max_epochs in cases:
+        context = DefaultsContext(2_000, 0, cuda, 2, num_examples=num_examples, max_length=44)
         settings, _ = resolve(Settings(task="forecast", model="gru"), context)
         assert settings.training.max_epochs == max_epochs
 

@@ -75,10 +75,9 @@ def to_finding(evidence: RunEvidence, diagnosis: Diagnosis) -> Finding:
 def suggest_longer_training(evidence: RunEvidence) -> str:
     """Returns the command that resumes the run with a larger budget, or trains again with a larger `max_epochs`."""
     settings = evidence.trained.settings
-    max_epochs = settings.training.max_epochs
-    if max_epochs and evidence.rows[-1]["epoch"] + 1 >= max_epochs:
-        return evidence.suggest_training({"training.max_epochs": 4 * max_epochs})
-    budget = Budget.parse(settings.budget)
+    budget = Budget.parse(settings.budget, settings.training.max_epochs)
+    if budget.max_epochs and evidence.rows[-1].get("ended") == budget.explain_end(budget.max_epochs):
+        return evidence.suggest_training({"training.max_epochs": 4 * budget.max_epochs})
     larger = format_budget(replace(budget, amount=4 * budget.amount))
     return f"{get_resume_command(evidence.trained.run.folder)} --budget {larger}"
 

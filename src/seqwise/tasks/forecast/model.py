@@ -41,6 +41,7 @@ MIN_CALIBRATION_WINDOWS = 100  # for an offset per step; with fewer windows all 
 EPSILON = 1e-5  # added to the variance of a window, which is 0 if the window is constant
 MAX_STEPWISE_LOOKBACK = 64  # a longer past is read in patches
 NUM_PATCHES = 14  # approximate number of patches of a longer past
+LARGE_DATASET = 500_000  # windows from which the epochs are not limited by rule; not measured
 MANY_WINDOWS = 2_000  # training windows from which a larger network with a smaller learning rate is better
 EFFECT_UNITS = 32  # hidden units of the network from values known in advance to their effect
 
@@ -196,7 +197,8 @@ def set_forecast_defaults(settings: ResolvedSettings, context: DefaultsContext, 
     set_default("forecast.patch", choose_patch_size(context.max_length), reason)
     reason = f"an epoch of {context.num_examples:,} windows has at least 8 updates; {context.machine}"
     set_batch_size(min(1024 if context.cuda else 256, context.num_examples // 8), context, set_default, reason)
-    set_max_epochs(8, 1000 if has_few_windows else 500, settings, context, set_default)
+    if context.num_examples < LARGE_DATASET:
+        set_max_epochs(8, 1000 if has_few_windows else 1750, settings, context, set_default)
     # Few windows mean few updates. builtin:sunspots, gru, 60 epochs, one seed: validation MSE 0.454 with 2e-3, 0.470
     # with 5e-4.
     rate = 2e-3 if has_few_windows else 1e-3 if model == "transformer" else 5e-4

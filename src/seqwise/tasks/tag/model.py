@@ -56,6 +56,7 @@ PADDING, UNKNOWN_CHARACTER = 0, 1  # ids of characters
 MIN_CHARACTER_COUNT = 2  # characters that are rarer in training are read as the unknown character
 SINGLETON_DROPOUT = 0.5  # Lample et al. 2016, section 4.3
 CPU_WORDS_PER_SECOND, GPU_WORDS_PER_SECOND = 6_000, 60_000  # in training, per core and on a GPU
+LARGE_DATASET = 50_000  # sentences from which the epochs are not limited by rule; not measured
 
 
 @dataclass(frozen=True)
@@ -327,7 +328,8 @@ def set_tag_defaults(settings: ResolvedSettings, context: DefaultsContext, set_d
     # Small enough that an epoch of few sentences has some updates.
     reason = f"an epoch of {context.num_examples:,} sentences has some updates"
     set_batch_size(max(4, min(32, context.num_examples // 32)), context, set_default, reason)
-    set_max_epochs(16, 1500, settings, context, set_default)
+    if context.num_examples < LARGE_DATASET:
+        set_max_epochs(16, 1500, settings, context, set_default)
     set_default("data.max_tokens", 8192 if context.cuda else 2048, f"what {context.machine} reads at once")
     # More epochs need more dropout.
     words_per_second = GPU_WORDS_PER_SECOND if context.cuda else CPU_WORDS_PER_SECOND * context.cores
