@@ -47,7 +47,10 @@ def open_runs(chromium: Any, folder: Path) -> Iterator[Callable[..., Any]]:
 
 
 def list_names(page: Any) -> list[str]:
-    return page.locator(".runs-table tbody .runs-link").all_inner_texts()
+    """Returns the names of all rows, read at once: the table may be drawn again between two reads."""
+    links = page.locator(".runs-table tbody .runs-link")
+    page.wait_for_function("() => [...document.querySelectorAll('.runs-link')].every(each => each.innerText)")
+    return links.evaluate_all("links => links.map(each => each.innerText)")
 
 
 def get_row(page: Any, name: str) -> Any:
