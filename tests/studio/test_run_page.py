@@ -110,6 +110,7 @@ def test_the_page_fits_a_phone_and_has_an_accessible_name_for_each_chart(open_ta
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390, part
         assert tab.locator("main h1").count() == 1
     tab.click("[data-part=curves]")
+    tab.wait_for_selector("[data-chart=lines] >> nth=4")
     labels = tab.locator("[data-chart=lines]").evaluate_all(
         "boxes => boxes.map((box) => box.getAttribute('aria-label'))"
     )
