@@ -98,6 +98,5 @@ def print_trials(jobs: Sequence[Job]) -> None:
         print(f"\n{name}: {recipe.unit} of the validation split, mean over seeds")
         for folder in sorted(trials, key=lambda each: fmean(values[each]), reverse=not recipe.lower_is_better):
             changes = ", ".join(f"{each} {value}" for each, value in trials[folder].overrides.items())
-            print(
-                f"  {fmean(values[folder]):9.5g} ({len(values[folder])})  {changes or 'as in the recipe'}", flush=True
-            )
+            mean, count = fmean(values[folder]), len(values[folder])
+            print(f"  {mean:9.5g} ({count})  {changes or 'as in the recipe'}", flush=True)
