@@ -778,3 +778,123 @@ def test_a_family_that_got_worse_is_not_called_improving():
     assert "What would change this" not in text
     rising = make_report(make_family("gru", 3.12), make_family("rnn", 3.2, points=OVERFITTING_CURVE[:6]))
     assert "What would change this: rnn was still improving" in get_verdict_text(rising)
+
+
+UNIGRAM = {"baselines": [{"name": "unigram", "value": 21.3, "about": ""}]}
+DIVERGED = [4.05, 4.21, 4.12, 7880.0, 4.18]  # perplexity of each seed; 1579.312 on average
+
+
+def make_scattered_family(name: str, values: list[float], **fields: Any) -> Values:
+    """A family with these values of its seeds, which are also its interval."""
+    seeds = [{"seed": seed, "value": value} for seed, value in enumerate(values)]
+    mean = sum(values) / len(values)
+    return make_family(name, mean, values=seeds, low=min(values), high=max(values), **fields)
+
+
+def test_a_diverged_seed_is_named_and_its_family_not_described_by_the_mean():
+    report = make_report(
+        make_family("gru", 4.08), make_family("lstm", 4.13), make_family("rnn", 5.2),
+        make_scattered_family("attentive", DIVERGED), significant="gru-rnn lstm-rnn",
+    )  # fmt: skip
+    verdict = compute_verdict(report | UNIGRAM)
+    assert verdict["sentences"] == [
+        "gru has the best perplexity, 4.08 (95 % interval 4.01 to 4.15).",
+        "lstm (4.13) is tied with it (+1.2 %, p = 0.6).",
+        "rnn (5.20) is far behind (+27 %, p = 0.012).",
+        "attentive diverged with seed 3 (perplexity 7,880, worse than every baseline), so its mean says little: its "
+        "other 4 seeds have 4.05 to 4.21. A lower learning rate may help.",
+        "The curves have flattened: a larger budget is unlikely to change this.",
+    ]
+    assert verdict["unsure"] == ["attentive"]  # ranked by its mean, like every family
+
+
+def test_without_a_baseline_a_scattered_family_is_far_behind():
+    report = make_report(make_family("gru", 4.08), make_scattered_family("attentive", DIVERGED))
+    assert "diverged" not in get_verdict_text(report)
+    assert "attentive (1,579) is far behind (+38,609 %); more seeds are needed" in get_verdict_text(report)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([4.12, 900.0], "seed 1 (perplexity 900.0, worse than every baseline), so its mean says little: its other "
+                        "seed has 4.120."),
+        ([900.0, 4.12, 7880.0], "seeds 0 and 2 (perplexity 900.0 and 7,880, worse than every baseline), so its mean "
+                                "says little: its other seed has 4.120."),
+        ([4.12, 4.12, 900.0], "seed 2 (perplexity 900.0, worse than every baseline), so its mean says little: its "
+                              "other 2 seeds have 4.120."),
+    ],
+)  # fmt: skip
+def test_the_other_seeds_of_a_diverged_family(values: list[float], words: str):
+    report = make_report(make_family("gru", 4.08), make_scattered_family("attentive", values)) | UNIGRAM
+    sentence = f"attentive diverged with {words} A lower learning rate may help."
+    assert compute_verdict(report)["sentences"][1] == sentence
+
+
+def test_a_certainly_worse_family_that_diverged_is_not_described_by_its_mean():
+    attentive = make_scattered_family("attentive", DIVERGED)
+    report = make_report(make_family("gru", 4.08), attentive, significant="attentive-gru") | UNIGRAM
+    sentences = compute_verdict(report)["sentences"]
+    assert sentences[0] == "gru is best: perplexity 4.08 (95 % interval 4.01 to 4.15)."
+    assert sentences[1].startswith("attentive diverged with seed 3")
+    assert "1,579" not in " ".join(sentences)
+
+
+def test_an_error_that_diverged():
+    report = make_report(
+        make_family("gru", 0.31, low=0.3, high=0.32), make_scattered_family("rnn", [0.4, 9.5, 0.44]), key="mse"
+    )
+    report["baselines"] = [{"name": name, "value": value, "about": ""} for name, value in (("old", 1.2), ("new", 0.35))]
+    assert (
+        "rnn diverged with seed 1 (mse 9.500, worse than every baseline), so its mean says little: its other 2 seeds "
+        "have 0.400 to 0.440." in get_verdict_text(report)
+    )
+
+
+def test_the_best_family_diverged_with_a_seed():
+    """Its mean is hardly better than the baseline, but that is not a matter of the budget."""
+    best = make_scattered_family("gru", [3.9, 4.1, 45.0])
+    report = make_report(best, make_family("rnn", 20.9), make_family("lstm", 21.2), significant="gru-lstm") | UNIGRAM
+    verdict = compute_verdict(report)
+    assert (verdict["best"], verdict["unsure"]) == ("gru", ["rnn"])
+    assert verdict["sentences"][0] == "gru has the best perplexity, 18 (95 % interval 4 to 45)."
+    assert verdict["sentences"][3] == (
+        "gru diverged with seed 2 (perplexity 45.00, worse than every baseline), so its mean says little: its other 2 "
+        "seeds have 3.90 to 4.10. A lower learning rate may help."
+    )
+    assert "baseline," not in " ".join(verdict["sentences"])
+    report["families"][0]["values"][2]["value"] = 21.4  # did not diverge
+    assert "gru is hardly better than a baseline, the unigram (21)" in get_verdict_text(report)
+
+
+def test_a_family_that_diverged_is_no_tie():
+    report = make_report(make_family("rnn", 17.5), make_scattered_family("gru", [3.9, 4.1, 45.0])) | UNIGRAM
+    verdict = compute_verdict(report)
+    assert verdict["tied"] == ["gru"]
+    assert verdict["sentences"][:2] == [
+        "There is no clear winner: rnn has the best perplexity, 17.50 (95 % interval 17.43 to 17.57).",
+        "gru diverged with seed 2 (perplexity 45.00, worse than every baseline), so its mean says little: its other 2 "
+        "seeds have 3.90 to 4.10. A lower learning rate may help.",
+    ]
+
+
+def test_no_other_sentence_contradicts_a_diverged_seed():
+    """Without it the verdict calls the budget too small for networks, or recommends the family for its speed."""
+    attentive = make_scattered_family("attentive", DIVERGED, latency=0.0001, points=OVERFITTING_CURVE)
+    ngram = make_family("ngram", 4.9, is_baseline=True, points=[])
+    text = get_verdict_text(make_report(ngram, attentive) | UNIGRAM)
+    assert "attentive diverged with seed 3" in text
+    for words in ("only counts n-grams", "Where speed matters", "got worse after", "larger budget", "flattened"):
+        assert words not in text
+    attentive["values"] = attentive["values"][3:4]  # the only seed: there is no other that learned
+    text = get_verdict_text(make_report(ngram, attentive) | UNIGRAM)
+    assert "diverged" not in text
+    for words in ("only counts n-grams", "Where speed matters", "got worse after"):
+        assert words in text
+
+
+def test_a_seed_slightly_below_a_baseline_did_not_diverge():
+    rnn = make_scattered_family("rnn", [0.83, 0.79, 0.82])
+    report = make_report(make_family("gru", 0.9, low=0.89, high=0.91), rnn, key="accuracy") | {"baselines": [BASELINE]}
+    assert "diverged" not in get_verdict_text(report)
+    assert "rnn (81.3 %) is far behind (−8.7 percentage points); more seeds" in get_verdict_text(report)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from seqwise.compare.report.formatting import (
+    DASH,
     format_gain,
+    format_interval,
     format_metric,
     is_noticeable,
     join_names,
@@ -35,10 +37,27 @@ def compare_with_baseline(ranking: Ranking, best: Family) -> Iterator[str]:
     is_ahead = best.mean < baseline.value if lower else best.mean > baseline.value
     low, high, _ = best.interval or (best.mean, best.mean, "")
     is_within_interval = baseline.value <= high if lower else baseline.value >= low
-    if not is_ahead or is_within_interval:
+    if (not is_ahead or is_within_interval) and not ranking.has_better_seed(baseline.value):
         result = f"{best.name} is hardly better" if is_ahead else "No family is better"
         advice = "the budget may be too small, or there may be little more to learn"
         yield f"{result} than a baseline, the {baseline.name} ({value}): {advice}."
+
+
+def describe_divergence(ranking: Ranking) -> Iterator[str]:
+    """Yields the families of which some seeds diverged, and what the other seeds have."""
+    key, name = ranking.metric.key, ranking.metric.name
+    for family in ranking.diverged:
+        diverged = ranking.find_diverged_seeds(family)
+        seeds = ("seed " if len(diverged) == 1 else "seeds ") + join_names([str(each.seed) for each in diverged])
+        values = join_names([format_metric(key, each.value) for each in diverged])
+        others = [each.value for each in family.values if each.value is not None and each not in diverged]
+        interval = format_interval(key, min(others), max(others))
+        result = format_metric(key, others[0]) if interval == DASH else interval
+        others_have = "other seed has" if len(others) == 1 else f"other {len(others)} seeds have"
+        yield (
+            f"{family.name} diverged with {seeds} ({name} {values}, worse than every baseline), so its mean says "
+            f"little: its {others_have} {result}. A lower learning rate may help."
+        )
 
 
 def describe_overfitting(ranking: Ranking) -> Iterator[str]:
@@ -66,7 +85,7 @@ def compare_with_ngrams(ranking: Ranking) -> Iterator[str]:
     """Yields a sentence if no network beats an n-gram model."""
     baselines = [family for family in ranking.leaders if family.is_baseline]
     ranks = {ranking.get_rank(family) for family in ranking.ranked if not family.is_baseline}
-    if baselines and ranks:
+    if baselines and ranks and not ranking.has_better_seed(baselines[0].mean or 0.0):
         no_network = "no network is as good as that"
         if ranks & {"best", "tied"}:
             no_network = "no network is certainly better than that"
@@ -100,7 +119,9 @@ def recommend_fast(ranking: Ranking, best: Family) -> Iterator[str]:
         yield f"Of the best, {fastest.name} is fastest: {format_speed(fastest, best)}."
     timed_leaders = [leader for leader in ranking.leaders if leader.latency]
     fast = [
-        family for family in ranking.behind if all(is_faster(family, leader, MUCH_FASTER) for leader in timed_leaders)
+        family
+        for family in ranking.behind
+        if family not in ranking.diverged and all(is_faster(family, leader, MUCH_FASTER) for leader in timed_leaders)
     ]
     if fast:
         quality = f"{ranking.metric.name} {format_mean(ranking, fast[0])}"

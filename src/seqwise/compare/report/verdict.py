@@ -13,6 +13,7 @@ from itertools import groupby
 from seqwise.compare.report.advice import (
     compare_with_baseline,
     compare_with_ngrams,
+    describe_divergence,
     describe_failures,
     describe_overfitting,
     judge_larger_budget,
@@ -68,6 +69,7 @@ def _write_sentences(report: Report, ranking: Ranking) -> list[str]:
         (0, name_cheapest(ranking)),
         (0, _describe_unsure(ranking)),
         (0, _describe_worse(ranking)),
+        (0, describe_divergence(ranking)),
         (0, compare_with_baseline(ranking, ranking.best)),
         (2, compare_with_ngrams(ranking)),
         (3, recommend_fast(ranking, ranking.best)),
@@ -158,7 +160,11 @@ def _describe_worse(ranking: Ranking) -> Iterator[str]:
 
 
 def _group_by_gap(ranking: Ranking, families: tuple[Family, ...]) -> Iterator[tuple[GapSize, tuple[Family, ...]]]:
-    """Yields neighbours whose gap to the best has the same size and is as certain."""
+    """Yields neighbours whose gap to the best has the same size and is as certain.
+
+    Families of which some seeds diverged are left out: `describe_divergence` has a sentence about each.
+    """
+    families = tuple(family for family in families if family not in ranking.diverged)
 
     def key(family: Family) -> tuple[GapSize, bool, bool]:
         loses_significance = _loses_significance(ranking.get_pair(family))

@@ -10,12 +10,14 @@ from functools import partial
 from typing import Literal
 
 from seqwise.compare.report.formatting import convert_to_progress_scale, is_noticeable
-from seqwise.compare.report.schema import BaselineResult, Family, Pair, Rank, Report, Significance
+from seqwise.compare.report.schema import BaselineResult, Family, Pair, Rank, Report, SeedValue, Significance
 from seqwise.compare.statistics.learning_curves import Overfitting, compute_last_doubling_gain, find_overfitting
-from seqwise.compare.statistics.scales import GapSize, classify_gap, get_optimum, is_optimal
+from seqwise.compare.statistics.scales import GapSize, classify_gap, get_optimum, get_scale_kind, is_optimal
 from seqwise.compare.statistics.significance import CONFIDENCE
 
 MAX_EQUAL_RATIO = 1.07  # of the largest size to the smallest, up to which they count as equal; 1.03 if matched
+# Of the perplexity or error of a diverged seed to that of the worst baseline. Seeds that learned little are near it.
+MIN_DIVERGED_RATIO = 2.0
 MIN_SPEEDUP = 1.2  # a smaller ratio of latencies is not reported, however certain it is
 
 
@@ -24,7 +26,8 @@ class Ranking:
 
     `worse` families are certainly worse, by however little. Of the others those close to the best are `tied` with it;
     the rest are `unsure`: behind, but not certainly. `leaders` are best or tied, `behind` are the rest. Of the tied,
-    those with exactly the mean of the best are `equal` to it.
+    those with exactly the mean of the best are `equal` to it. Some seeds of `diverged` families diverged: such a
+    family is ranked by its mean like the others, but that mean says little.
     """
 
     def __init__(self, report: Report):
@@ -34,6 +37,7 @@ class Ranking:
         self.ranked = tuple(sorted(filter(_has_mean, report.families), key=lambda family: sign * (family.mean or 0.0)))
         self.failed = tuple(family for family in report.families if not _has_mean(family))
         self.best = self.ranked[0] if self.ranked else None
+        self.diverged = tuple(family for family in self.ranked if self.find_diverged_seeds(family))
         self.num_tests = sum(pair.p is not None for pair in report.pairs)  # for which p-values are adjusted
         self.tied, self.unsure, self.worse = (self._select_by_rank(rank) for rank in ("tied", "unsure", "worse"))
         self.leaders, self.behind = self._select_by_rank("best", "tied"), self._select_by_rank("unsure", "worse")
@@ -71,6 +75,26 @@ class Ranking:
         select = min if self.metric.lower_is_better else max
         measured = [each for each in self.baselines if each.value is not None]
         return select(measured, key=lambda each: each.value or 0.0, default=None)
+
+    def find_diverged_seeds(self, family: Family) -> tuple[SeedValue, ...]:
+        """Returns the seeds that are twice as bad as every baseline, if another seed is better than one.
+
+        Where no seed is better, the budget may be too small to learn anything. Only perplexities and errors diverge: a
+        rate and BLEU are bounded, and a model that collapses predicts about as well as a baseline.
+        """
+        baselines = [each.value for each in self.baselines if each.value is not None]
+        if get_scale_kind(self.metric.key) != "log" or not baselines:
+            return ()
+        worst = max(baselines)
+        measured = [(each, each.value) for each in family.values if each.value is not None]
+        if not any(value < worst for _, value in measured):
+            return ()
+        return tuple(each for each, value in measured if value >= MIN_DIVERGED_RATIO * worst)
+
+    def has_better_seed(self, value: float) -> bool:
+        """Returns whether a family of which some seeds diverged has another seed that is better than this value."""
+        seeds = [each for family in self.diverged for each in family.values]
+        return any(each.value is not None and each.value < value for each in seeds)
 
     # Pairs
 
@@ -132,8 +156,10 @@ class Ranking:
     def compute_gain(self, family: Family) -> float | None:
         """Returns the gain of the last doubling of the training, on the progress scale; None without a usable curve.
 
-        A family that overfits would gain nothing by training longer.
+        A family that overfits would gain nothing by training longer. The mean curve of a diverged one says nothing.
         """
+        if family in self.diverged:
+            return None
         if self.find_overfitting(family) is not None:
             return 0.0
         scale = partial(convert_to_progress_scale, self.metric.key)
@@ -141,6 +167,8 @@ class Ranking:
 
     def find_overfitting(self, family: Family) -> Overfitting | None:
         """Returns how the validation got worse after its best point, where that exceeds noise and is noticeable."""
+        if family in self.diverged:
+            return None
         key = self.metric.key
         overfitting = find_overfitting(
             family.curves, self.metric.lower_is_better, partial(convert_to_progress_scale, key)
