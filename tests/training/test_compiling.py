@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import seqwise
 from seqwise.cli.main import main
 from seqwise.config import Settings
 from seqwise.errors import UsageError
@@ -199,6 +200,15 @@ def test_compile_on_a_cpu_is_an_error_and_leaves_no_run_folder(book, tmp_path, c
     assert main(["train", str(book), *args]) == 2
     assert "compiled for GPUs only" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_recipe_that_compiles_is_trained_uncompiled_on_a_cpu(book, tmp_path):
+    sizes = {"network.width": 16, "network.depth": 1, "transformer.heads": 2, "data.window": 8}
+    settings = {"device": "cpu", "budget": "100-tokens", "training.batch_size": 4, **sizes}
+    messages: list[str] = []
+    model = seqwise.train(book, recipe="ptb-transformer", settings=settings, out=tmp_path / "run", log=messages.append)
+    assert not model.run.settings.training.compile
+    assert any("not compiled here, because that is for GPUs only" in each for each in messages)
 
 
 @pytest.mark.parametrize("family", ["lstm", "feedforward"])

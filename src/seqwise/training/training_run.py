@@ -41,8 +41,8 @@ from seqwise.training.clock import read_clock
 from seqwise.training.distribution import World, get_local_device
 from seqwise.training.health_monitor import open_monitor
 from seqwise.training.initialization import (
+    check_compilation,
     compile_layers,
-    find_compilable_stacks,
     format_settings,
     inherit_from_run,
     initialize_weights,
@@ -105,8 +105,8 @@ def create_run(
     resolved, reasons = resolve(settings, build_defaults_context(task, device, processes, vector_width))
     task.check(resolved)
     family = get_family(resolved.model)
-    if resolved.training.compile:
-        find_compilable_stacks(device, (lambda: task.build(resolved)) if family.has_gradients else None)
+    build = (lambda: task.build(resolved)) if family.has_gradients else None
+    check_compilation(resolved, device, build, record if recipe else None)
     if family.has_gradients:
         task.batches(resolved, 0, processes)  # raises an error if a batch cannot be divided among the processes
     choices = {**explain_reading(requested, settings, messages), **reasons}
