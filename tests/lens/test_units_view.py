@@ -116,13 +116,14 @@ def test_planted_units_are_found_among_many(planted: TrainedModel):
 def test_one_unit_shows_its_text_its_correlations_and_where_it_is_highest(planted: TrainedModel):
     text = "we see “ a dog ” here"
     view = units(planted, text, layer="layer 1, cell", unit=QUOTE_UNIT)
-    np.testing.assert_allclose(view.data["activations"], [0, 0, 1, 1, 1, 0, 0], atol=1e-6)
-    feature, value, low, high = view.data["correlations"][0]
+    numbers = view.data["layer 1, cell"]
+    np.testing.assert_allclose(numbers["activations"], [0, 0, 1, 1, 1, 0, 0], atol=1e-6)
+    feature, value, low, high = numbers["correlations"][0]
     assert (feature, round(value, 3)) == ("inside quotes", 1.0)
     assert low <= value <= high
     sample = read_sample(planted)
     for key, expected in (("highest", 1.0), ("lowest", 0.0)):
-        for value, index, position in view.data[key]:
+        for value, index, position in numbers[key]:
             assert value == pytest.approx(expected, abs=1e-6)
             assert sample.texts[index].features["inside quotes"][position] == expected
     assert "⟦" in str(view)
@@ -249,8 +250,8 @@ def test_a_unit_of_a_bidirectional_layer_is_shown_in_both_directions_or_in_the_c
         assert [figure.title for figure in view.figures[:2]] == [f"Text coloured by unit 2 of {one}" for one in labels]
         assert [label for label in labels if any(label in sentence for sentence in view.summary)] == labels
     alone = units(both, x, layer="layer 1, backward", unit=2)
-    assert (alone.data["layer"], alone.title) == (labels[1], "Unit 2 of layer 1, backward, state, Bidirectional")
-    np.testing.assert_allclose(alone.data["activations"], outputs[:, 5], atol=1e-6)
+    assert (list(alone.data), alone.title) == (labels[1:], "Unit 2 of layer 1, backward, state, Bidirectional")
+    np.testing.assert_allclose(alone.data[labels[1]]["activations"], outputs[:, 5], atol=1e-6)
     assert list(units(both, x, layer="layer 1, cell", unit=0).data) == [
         "layer 1, forward, cell", "layer 1, backward, cell"]  # fmt: skip
     with pytest.raises(UsageError, match=r"layer 1, state has no unit 3\.\nChoose a number from 0 to 2\."):
@@ -308,8 +309,7 @@ def test_units_of_every_task_are_shown(small_run, task: str, family: str, monkey
     assert all(-1 <= one["held_out"] <= 1 for one in view.data["features"])
     for label, correlations in view.data["correlations"].items():
         assert correlations.shape[0] == len(view.data["feature_names"][label])
-    shown = units(trained, unit=0).data
-    assert all(one["highest"] for one in ([shown] if "unit" in shown else shown.values()))
+    assert all(one["highest"] for one in units(trained, unit=0).data.values())
     assert "similar" in units(trained, span="1:3").data
     str(view)
 

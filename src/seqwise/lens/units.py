@@ -63,9 +63,10 @@ def units(
 
     `data` without options: `features` (a list of dictionaries: feature, layer, unit, `chosen`, `held_out`, `low`,
     `high`), `correlations` (label of a layer → array (features, units)) and `feature_names` (label → names).
-    With `unit`: `layer`, `unit`, `tokens`, `activations`, `correlations` (feature, value, low, high), `highest` and
-    `lowest` (value, text, position); if it has two directions: label of each → these. With `span`: `start`, `end`,
-    `layers`, `units`, `thresholds`, `num_exclusive`, `num_expected`, `similar` (text, start, end, share).
+    With `unit`: label of the layer, or of each direction of a bidirectional one → `layer`, `unit`, `tokens`,
+    `activations`, `correlations` (feature, value, low, high), `highest` and `lowest` (value, text, position). With
+    `span`: `start`, `end`, `layers`, `units`, `thresholds`, `num_exclusive`, `num_expected`, `similar` (text, start,
+    end, share).
     """
     if unit is not None and span is not None:
         raise UsageError("expected a unit or a span, received both.", fix="Leave one of them out.")
@@ -163,7 +164,7 @@ def _show_unit(
     title = f"Unit {unit} of {name_layers(chosen)}, {shown.subject.name}"
     # Each figure of the forward direction is followed by that of the backward one.
     ordered = [figure for group in zip_longest(*figures) for figure in group if figure is not None]
-    return View("units", title, summary, ordered, numbers if len(chosen) > 1 else numbers[chosen[0].label])
+    return View("units", title, summary, ordered, numbers)
 
 
 def measure_unit(
