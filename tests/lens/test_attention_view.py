@@ -6,6 +6,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from seqwise.backbones.decoder import build_decoder
 from seqwise.backbones.encoder import SeparateDirections, build_backbone
@@ -15,9 +16,11 @@ from seqwise.errors import UsageError
 from seqwise.layers.attention import MultiHeadAttention
 from seqwise.layers.attentive import AttentiveRecurrent
 from seqwise.layers.cells import RNNCell
+from seqwise.layers.diagnostics import LayerName
 from seqwise.layers.record import record
 from seqwise.layers.transformer import DecoderLayer
 from seqwise.lens.attention import attention
+from seqwise.lens.attention_layers import list_attention
 from seqwise.lens.heads import measure_head, reduce_names, reduce_weights
 from seqwise.lens.subject import Subject
 from seqwise.page.figures import HeatmapGrid, ImageOverlay
@@ -203,6 +206,24 @@ def test_the_self_and_cross_attention_of_a_decoder_layer_are_one_layer():
         "Choose from: 1 (decoder, layer 1); 2 (decoder, layer 2); "
         "or one attention module, such as 'decoder, layer 2, cross'."
     )
+
+
+def test_the_label_of_an_attention_layer_is_made_from_its_side_number_direction_and_kind():
+    decoder, _ = build_example("transformer")
+    twice = nn.ModuleList([MultiHeadAttention(8, 2), MultiHeadAttention(8, 2)])
+    both = SeparateDirections(*(build_backbone(build_settings(model="attentive-rnn"), 8) for _ in range(2)))
+    names = {
+        model: [layer.name for layer in list_attention(Subject("", model, lambda: None, ()))]
+        for model in (decoder, twice, both)
+    }
+    assert names[decoder] == [LayerName(n, "decoder", kind=kind) for n in (1, 2) for kind in ("self", "cross")]
+    assert names[decoder][3].label == "decoder, layer 2, cross"
+    assert names[decoder][3].get_label_without("kind") == "decoder, layer 2"
+    assert names[twice] == [LayerName(1), LayerName(1, path="1")]
+    assert [name.label for name in names[twice]] == ["layer 1", "layer 1 (1)"]
+    assert names[both] == [LayerName("attention over past states", direction=each) for each in ("forward", "backward")]
+    assert names[both][1].label == "attention over past states, backward"
+    assert names[both][1].get_label_without("direction") == "attention over past states"
 
 
 def test_layers_of_a_decoder_without_its_model_have_the_same_kinds():

@@ -9,7 +9,7 @@ import pytest
 
 import seqwise
 from seqwise.errors import UsageError
-from seqwise.layers.diagnostics import make_label
+from seqwise.layers.diagnostics import LayerName, make_label
 from seqwise.lens import attention, attribution, decoding, errors, gates, health
 from seqwise.lens.attention_layers import list_attention
 from seqwise.lens.health_checks.interior import measure_heads
@@ -110,7 +110,7 @@ def test_heads_of_layers_with_equal_labels_are_not_added_up(train, monkeypatch):
     run = train("transformer", "token")
     subjects = [open_subject(run, "1 2")]
     expected = measure_heads(subjects)
-    monkeypatch.setattr("seqwise.lens.attention_layers.make_label", lambda path: "layer 1")
+    monkeypatch.setattr("seqwise.lens.attention_layers.name_layer", lambda path: LayerName(1))
     assert inspect_split(run, 2)
     values = measure_heads(subjects)
     assert [each.tolist() for each in values.values()] == [each.tolist() for each in expected.values()]

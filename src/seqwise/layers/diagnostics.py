@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,8 +13,34 @@ GATES = ("input", "forget", "output", "update", "reset")  # values of recurrent 
 DEAD_RATIO, DEAD_FLOOR = 0.01, 1e-5  # of a unit's standard deviation: relative to large ones of its layer, and absolute
 
 
+@dataclass(frozen=True)
+class LayerName:
+    """A name of a layer for readers, in parts; `label` joins them: "decoder, layer 1, backward"."""
+
+    layer: int | str  # number from 1; or a name, such as "pooling", of a layer without a number
+    side: str = ""  # "encoder", "decoder", or "decoder 2"
+    direction: str = ""  # "forward" or "backward", of a bidirectional layer
+    kind: str = ""  # which part of the layer: "cross" (attention), "state"
+    path: str = ""  # of the module, if another one has the same name otherwise
+
+    @property
+    def label(self) -> str:
+        layer = f"layer {self.layer}" if isinstance(self.layer, int) else self.layer
+        label = ", ".join(part for part in (self.side, layer, self.direction, self.kind) if part)
+        return f"{label} ({self.path})" if self.path else label
+
+    def get_label_without(self, *parts: str) -> str:
+        """Returns the label without some of its parts, such as "direction"."""
+        return replace(self, **dict.fromkeys(parts, "")).label
+
+
 def make_label(path: str) -> str:
     """Returns a name of a layer for readers, from its dotted path: "decoder, layer 1, backward"."""
+    return name_layer(path).label
+
+
+def name_layer(path: str) -> LayerName:
+    """Returns side, number and direction of a layer, from its dotted path."""
     parts = path.split(".")
     side = {"decoder": "decoder", "decoders": "decoder", "encoder": "encoder"}.get(parts[0], "")
     if decoder := re.match(r"decoders\.([1-9]\d*)\b", path):  # that of the second target language, and so on
@@ -21,7 +48,7 @@ def make_label(path: str) -> str:
     number = re.search(r"\.layer\.(\d+)|\bl(\d+)\b", f".{path}")
     depth = int(next(group for group in number.groups() if group)) + 1 if number else 1
     direction = "backward" if "backward_layer" in parts else "forward" if "forward_layer" in parts else ""
-    return ", ".join(part for part in (side, f"layer {depth}", direction) if part)
+    return LayerName(depth, side, direction)
 
 
 def compute_saturation(gate: Tensor) -> Tensor:

@@ -13,11 +13,10 @@ A unit is one entry of such a vector. The module knows nothing of texts, feature
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,9 +28,9 @@ from seqwise.backbones.registered import RegisteredBackbone
 from seqwise.errors import UsageError
 from seqwise.layers.attentive import AttentiveRecurrent, StateAttention
 from seqwise.layers.cells import Cell
+from seqwise.layers.diagnostics import LayerName, name_layer
 from seqwise.layers.record import Recording, record
 from seqwise.layers.transformer import TransformerLayer
-from seqwise.lens.recurrent import make_label, strip_direction
 from seqwise.lens.subject import Subject, evaluation_mode
 
 # Modules whose activations are their output, which a forward hook reads.
@@ -42,20 +41,19 @@ HOOKED_CLASSES = (TransformerLayer, StateAttention, AttentiveRecurrent, Register
 class ActivationLayer:
     """One kind of activations of a layer; `module` records them as `value`, or returns them if there is no value."""
 
-    layer_name: str  # such as "decoder, layer 1, forward"
-    kind: str  # "state", "cell", "output" or "feed-forward"
+    name: LayerName  # its kind is "state", "cell", "output" or "feed-forward"
     path: str  # of the module
     module: nn.Module
     value: str = ""
 
     @property
     def label(self) -> str:
-        return f"{self.layer_name}, {self.kind}"
+        return self.name.label
 
     @property
     def is_backward(self) -> bool:
         """Whether the layer reads, and records, the last token first."""
-        return self.layer_name.endswith(", backward")
+        return self.name.direction == "backward"
 
 
 def list_activations(subject: Subject) -> list[ActivationLayer]:
@@ -67,22 +65,22 @@ def list_activations(subject: Subject) -> list[ActivationLayer]:
 
 
 def _list_kinds(path: str, module: nn.Module) -> Iterator[ActivationLayer]:
-    layer_name = make_label(path)
+    name = name_layer(path)
     if isinstance(module, Cell):
-        yield ActivationLayer(layer_name, "state", path, module, "hidden")
+        yield ActivationLayer(replace(name, kind="state"), path, module, "hidden")
         if "cell" in module.gates:
-            yield ActivationLayer(layer_name, "cell", path, module, "cell")
+            yield ActivationLayer(replace(name, kind="cell"), path, module, "cell")
     elif isinstance(module, FeedForwardBackbone):
         for index in range(len(module.layer) + 1):
-            numbered = re.sub(r"layer \d+", f"layer {index + 1}", layer_name)
-            yield ActivationLayer(numbered, "output", path, module, f"hidden.{index}")
+            numbered = replace(name, layer=index + 1, kind="output")
+            yield ActivationLayer(numbered, path, module, f"hidden.{index}")
     elif isinstance(module, HOOKED_CLASSES):
         if isinstance(module, StateAttention | AttentiveRecurrent):
-            layer_name = re.sub(r"layer \d+", "attention over past states", layer_name)
-        yield ActivationLayer(layer_name, "output", path, module)
+            name = replace(name, layer="attention over past states")
+        yield ActivationLayer(replace(name, kind="output"), path, module)
         if isinstance(module, TransformerLayer):
             inner = f"{path}.feedforward" if path else "feedforward"
-            yield ActivationLayer(layer_name, "feed-forward", inner, module.feedforward, "hidden")
+            yield ActivationLayer(replace(name, kind="feed-forward"), inner, module.feedforward, "hidden")
 
 
 def choose_activations(layers: Sequence[ActivationLayer], layer: int | str | None) -> list[ActivationLayer]:
@@ -92,12 +90,13 @@ def choose_activations(layers: Sequence[ActivationLayer], layer: int | str | Non
     """
     if layer is None:
         return list(layers)
-    layer_names = list(dict.fromkeys(strip_direction(one.layer_name) for one in layers))
+    layer_names = list(dict.fromkeys(one.name.get_label_without("direction", "kind") for one in layers))
     wanted = layer_names[int(layer) - 1] if str(layer).isdigit() and 0 < int(layer) <= len(layer_names) else str(layer)
+    left_out = ((), ("kind",), ("direction",), ("direction", "kind"))
     chosen = [
         one
         for one in layers
-        if wanted in (strip_direction(one.layer_name), strip_direction(one.label), one.layer_name, one.label, one.path)
+        if wanted == one.path or wanted in [one.name.get_label_without(*parts) for parts in left_out]
     ]
     if not chosen:
         names = "; ".join(f"{number} ({layer_name})" for number, layer_name in enumerate(layer_names, start=1))
@@ -106,9 +105,15 @@ def choose_activations(layers: Sequence[ActivationLayer], layer: int | str | Non
     return chosen
 
 
+def select_directions(layers: Sequence[ActivationLayer], layer: ActivationLayer) -> list[ActivationLayer]:
+    """Returns those of the layers that are `layer` or its other direction."""
+    label = layer.name.get_label_without("direction")
+    return [one for one in layers if one.name.get_label_without("direction") == label]
+
+
 def name_layers(layers: Sequence[ActivationLayer]) -> str:
     """Returns the label of a layer, or of both directions of one."""
-    return layers[0].label if len(layers) == 1 else strip_direction(layers[0].label)
+    return layers[0].label if len(layers) == 1 else layers[0].name.get_label_without("direction")
 
 
 def read_activations(

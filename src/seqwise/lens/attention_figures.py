@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
+from seqwise.heads.label import AttentionPooling
 from seqwise.lens.attention_layers import LayerWeights, get_image_side, name_head
 from seqwise.lens.heads import MAX_THUMBNAIL, reduce_names, reduce_weights
 from seqwise.lens.scores import QueryKeyPair
@@ -40,8 +41,8 @@ def draw_grids(measured: Sequence[LayerWeights], names: Sequence[Axes]) -> list[
 
 def name_group(layer_weights: LayerWeights) -> str:
     """Returns the title of the grid to which a layer belongs."""
-    side = layer_weights.layer.label.split(", ")[0]
-    if layer_weights.layer.label.startswith("pooling"):
+    side = layer_weights.layer.name.side
+    if isinstance(layer_weights.layer.module, AttentionPooling):
         return "Attention pooling"
     if not layer_weights.is_self:
         return "Attention to the input"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,9 @@ from seqwise.errors import UsageError
 from seqwise.heads.label import AttentionPooling
 from seqwise.layers.attention import MultiHeadAttention
 from seqwise.layers.attentive import AttentiveRecurrent, StateAttention
+from seqwise.layers.diagnostics import LayerName, name_layer
 from seqwise.lens.heads import HeadStatistics, measure_head, reduce_weights
-from seqwise.lens.recurrent import make_label, select_layers, strip_direction, strip_direction_of_path
+from seqwise.lens.recurrent import select_layers, strip_direction_of_path
 from seqwise.lens.subject import Subject
 
 RECURRENT = (StateAttention, AttentiveRecurrent)
@@ -33,13 +34,18 @@ class AttentionLayer:
     """A module that records attention weights. A decoder layer has two, and so has a layer with two directions."""
 
     path: str  # such as "backbone.encoder.layer.0.attention"
-    label: str  # such as "decoder, layer 1, cross"
+    name: LayerName
     module: nn.Module
+
+    @property
+    def label(self) -> str:
+        """The name of the module, such as "decoder, layer 1, cross"."""
+        return self.name.label
 
     @property
     def layer_name(self) -> str:
         """The name of the layer that the module is a part of, as other views call it: "decoder, layer 1"."""
-        return re.sub(r"(layer \d+), (self|cross)\b", r"\1", strip_direction(self.label))
+        return self.name.get_label_without("direction", "kind")
 
     @property
     def layer_path(self) -> str:
@@ -48,7 +54,7 @@ class AttentionLayer:
 
     def order_steps(self, value: Tensor, *dimensions: int) -> Tensor:
         """Returns recorded values in the order of the text: a backward layer reads the last token first."""
-        return value.flip(dimensions) if ".backward_layer." in f".{self.path}." else value
+        return value.flip(dimensions) if self.name.direction == "backward" else value
 
     def get_name(self, value: str) -> str:
         """Returns the name under which a value of this layer is recorded."""
@@ -79,28 +85,28 @@ def list_attention(subject: Subject) -> list[AttentionLayer]:
     }
     layers: list[AttentionLayer] = []
     for path, module in modules.items():
-        label = label_attention(path, module, f"{path.removesuffix('attention')}cross_attention" in modules)
-        if any(layer.label == label for layer in layers):
-            label = f"{label} ({path})"
-        layers.append(AttentionLayer(path, label, module))
+        name = name_attention(path, module, f"{path.removesuffix('attention')}cross_attention" in modules)
+        if any(layer.name == name for layer in layers):
+            name = replace(name, path=path)
+        layers.append(AttentionLayer(path, name, module))
     return layers
 
 
-def label_attention(path: str, module: nn.Module, has_cross: bool) -> str:
+def name_attention(path: str, module: nn.Module, has_cross: bool) -> LayerName:
     """Returns a name of an attention layer for readers: "layer 2", "decoder, layer 1, cross", "decoder, cross".
 
     has_cross: whether the same layer has cross-attention too
     """
-    label = make_label(path)
     if isinstance(module, AttentionPooling):
-        return "pooling"
+        return LayerName("pooling")
     if isinstance(module, Decoder):
-        return "decoder, cross"
+        return LayerName("cross", "decoder")
+    name = name_layer(path)
     if isinstance(module, StateAttention):
-        return re.sub(r"layer \d+", "attention over past states", label)
+        return replace(name, layer="attention over past states")
     if path.endswith("cross_attention"):
-        return f"{label}, cross"
-    return f"{label}, self" if has_cross else label
+        return replace(name, kind="cross")
+    return replace(name, kind="self") if has_cross else name
 
 
 def choose_attention(subject: Subject, layer: int | str | None) -> list[AttentionLayer]:
@@ -156,7 +162,7 @@ def measure_layer(layer: AttentionLayer, weights: Tensor, head: int | None) -> L
 
 def is_self_attention(layer: AttentionLayer, num_queries: int, num_keys: int) -> bool:
     """Whether a layer attends to the sequence that its queries are from."""
-    if isinstance(layer.module, (Decoder, AttentionPooling)) or layer.path.endswith("cross_attention"):
+    if isinstance(layer.module, (Decoder, AttentionPooling)) or layer.name.kind == "cross":
         return False
     return isinstance(layer.module, RECURRENT) or num_queries == num_keys
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqwise.errors import UsageError
 from seqwise.layers.cells import Cell, GatedCell, LSTMCell, ReplacingUpdate
-from seqwise.layers.diagnostics import make_label as make_label
+from seqwise.layers.diagnostics import LayerName, name_layer
 from seqwise.layers.record import Recording
 from seqwise.lens.subject import Subject
 
@@ -20,6 +20,8 @@ from seqwise.lens.subject import Subject
 class LayerPart(Protocol):
     """A layer of any kind, or a part of it: one of its directions, or the self- or cross-attention of a decoder."""
 
+    @property
+    def name(self) -> LayerName: ...
     @property
     def label(self) -> str: ...
     @property
@@ -38,19 +40,27 @@ class RecurrentLayer:
     """A layer of a model, or one direction of it. A backward one reads, and records, the last token first."""
 
     path: str  # of the cell, such as "backbone.stack.layer.0.lstm"
-    label: str  # such as "layer 1, backward"
+    name: LayerName
     cell: Cell
-    is_backward: bool
+
+    @property
+    def label(self) -> str:
+        """The name with the direction, such as "layer 1, backward"."""
+        return self.name.label
 
     @property
     def layer_name(self) -> str:
-        """The label without the direction, such as "layer 1"."""
-        return strip_direction(self.label)
+        """The name without the direction, such as "layer 1"."""
+        return self.name.get_label_without("direction")
 
     @property
     def layer_path(self) -> str:
         """The path without the direction: equal for both directions of a layer, and for no other."""
         return strip_direction_of_path(self.path)
+
+    @property
+    def is_backward(self) -> bool:
+        return self.name.direction == "backward"
 
     def get_values(self, recording: Recording, name: str) -> Tensor:
         """Returns recorded values (T, U) of the first sequence, in the order of the text."""
@@ -63,7 +73,7 @@ def list_layers(subject: Subject) -> list[RecurrentLayer]:
     layers = []
     for path, module in subject.module.named_modules():
         if isinstance(module, Cell) and subject.runs(path):
-            layers.append(RecurrentLayer(path, make_label(path), module, ".backward_layer." in f".{path}."))
+            layers.append(RecurrentLayer(path, name_layer(path), module))
     return layers
 
 
@@ -97,16 +107,11 @@ def select_layers(layers: Sequence[Part], layer: int | str | None, kind: str) ->
     chosen = [one for one in layers if str(layer) in (one.layer_name, one.label, one.path)]
     if not chosen:
         listed = "; ".join(f"{number} ({group[0].layer_name})" for number, group in numbered.items())
-        parts = [one.label for group in groups.values() if len(group) > 1 for one in group]
-        part = "direction" if parts and strip_direction(parts[-1]) != parts[-1] else "attention module"
-        one_part = f"; or one {part}, such as {parts[-1]!r}" if parts else ""
+        parts = [one for group in groups.values() if len(group) > 1 for one in group]
+        part = "direction" if parts and parts[-1].name.direction else "attention module"
+        one_part = f"; or one {part}, such as {parts[-1].label!r}" if parts else ""
         raise UsageError(f"there is no {kind} layer {layer!r}.", fix=f"Choose from: {listed}{one_part}.")
     return chosen
-
-
-def strip_direction(label: str) -> str:
-    """Returns the label of a layer without its direction."""
-    return re.sub(r", (forward|backward)\b", "", label)
 
 
 def strip_direction_of_path(path: str) -> str:

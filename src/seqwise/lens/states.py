@@ -16,8 +16,14 @@ import numpy as np
 from seqwise.callbacks import ProgressCallback, no_progress, report_part
 from seqwise.errors import UsageError
 from seqwise.heads.label import LabelHead
-from seqwise.lens.activations import ActivationLayer, choose_activations, list_activations, name_layers
-from seqwise.lens.recurrent import strip_direction
+from seqwise.layers.diagnostics import LayerName
+from seqwise.lens.activations import (
+    ActivationLayer,
+    choose_activations,
+    list_activations,
+    name_layers,
+    select_directions,
+)
 from seqwise.lens.sample import READING_SHARE, Sample, SampleText, build_tensor_sample, build_text, read_sample
 from seqwise.lens.states_figures import OTHER, draw_states
 from seqwise.lens.subject import Subject, build_subject, inspect_text, open_subject
@@ -150,11 +156,11 @@ def _read_points(
 def choose_layer(layers: Sequence[ActivationLayer], layer: int | str | None) -> list[ActivationLayer]:
     """Returns the states or outputs of the layer asked for, or of the last; both directions of a bidirectional one."""
     chosen = choose_activations(layers, layer)
-    states = [one for one in chosen if one.kind in ("state", "output")] or chosen
+    states = [one for one in chosen if one.name.kind in ("state", "output")] or chosen
     last = states[-1]
     if layer is not None and str(layer) in (last.label, last.path):
         return [last]
-    return [one for one in states if strip_direction(one.label) == strip_direction(last.label)]
+    return select_directions(states, last)
 
 
 def _collect_tokens(sample: Sample, layers: Sequence[ActivationLayer], progress: ProgressCallback) -> StatePoints:
@@ -185,7 +191,7 @@ def _collect_pooled(
 ) -> StatePoints:
     """Returns one state per text: what the label head pools, or the final state of a chosen layer."""
     pooled = [
-        ActivationLayer("label head", "pooled", path, module, "pooled")
+        ActivationLayer(LayerName("label head", kind="pooled"), path, module, "pooled")
         for path, module in sample.subject.module.named_modules()
         if isinstance(module, LabelHead)
     ]

@@ -16,8 +16,13 @@ import numpy as np
 
 from seqwise.callbacks import ProgressCallback, no_progress, report_part
 from seqwise.errors import UsageError
-from seqwise.lens.activations import ActivationLayer, choose_activations, list_activations, name_layers
-from seqwise.lens.recurrent import strip_direction
+from seqwise.lens.activations import (
+    ActivationLayer,
+    choose_activations,
+    list_activations,
+    name_layers,
+    select_directions,
+)
 from seqwise.lens.sample import READING_SHARE, Sample, SampleText, build_tensor_sample, build_text, read_sample
 from seqwise.lens.spans import SimilarSpan, find_active_runs, find_span, find_span_units, rank_spans
 from seqwise.lens.subject import CHOOSING_SHARE, Subject, open_subject
@@ -184,13 +189,12 @@ def measure_unit(
 
 def choose_directions(layers: Sequence[ActivationLayer], layer: int | str | None) -> list[ActivationLayer]:
     """Returns one kind of activations of a layer, of the last unless set, in both directions if it is bidirectional."""
-    first = layers[0] if layer is not None else choose_last(layers)
-    return [one for one in layers if strip_direction(one.label) == strip_direction(first.label)]
+    return select_directions(layers, layers[0] if layer is not None else choose_last(layers))
 
 
 def choose_last(layers: Sequence[ActivationLayer]) -> ActivationLayer:
     """Returns the states or block outputs of the last layer."""
-    return next(one for one in reversed(layers) if one.kind in ("state", "output"))
+    return next(one for one in reversed(layers) if one.name.kind in ("state", "output"))
 
 
 def find_extremes(series: Sequence[np.ndarray], count: int = 10) -> list[tuple[float, int, int]]:

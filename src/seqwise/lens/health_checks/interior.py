@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from seqwise.errors import UsageError
 from seqwise.layers.attention import MultiHeadAttention
 from seqwise.layers.cells import Cell
-from seqwise.layers.diagnostics import DEAD_FLOOR, DEAD_RATIO
+from seqwise.layers.diagnostics import DEAD_FLOOR, DEAD_RATIO, make_label
 from seqwise.layers.record import Recording
 from seqwise.layers.transformer import FeedForward
 from seqwise.lens.attention_layers import list_attention
@@ -23,7 +23,7 @@ from seqwise.lens.gates import CLOSED, GATES, OPEN
 from seqwise.lens.gradients import compute_half_life
 from seqwise.lens.health_checks.evidence import CheckResult, RunEvidence, list_some
 from seqwise.lens.jacobians import measure_flow, record_trajectory
-from seqwise.lens.recurrent import list_layers, make_label
+from seqwise.lens.recurrent import list_layers
 from seqwise.lens.subject import Subject, evaluation_mode
 from seqwise.page.figures import Finding
 
