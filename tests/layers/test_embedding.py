@@ -41,6 +41,15 @@ def test_dropout_drops_all_occurrences_of_a_word_together_and_scales_the_others(
     torch.testing.assert_close(vectors[0][~dropped], embedding.weight[~dropped] / 0.6)
 
 
+def test_dropout_keeps_the_first_position_if_asked_to():
+    torch.manual_seed(0)
+    embedding = Embedding(200, 4, dropout=0.4, keep_first=True)
+    ids = torch.arange(200)[None]
+    vectors = embedding(torch.cat((ids, ids)).T)  # each word at the first position, and at the second
+    assert torch.equal(vectors[:, 0], embedding.weight)
+    assert 50 < (vectors[:, 1] == 0).all(-1).sum() < 110
+
+
 def test_dropout_does_nothing_in_evaluation():
     embedding = Embedding(20, 4, dropout=0.4).eval()
     ids = torch.arange(20)

@@ -8,6 +8,7 @@ import torch
 from seqwise.config import Settings
 from seqwise.data.batch import TokenBatch
 from seqwise.errors import UsageError
+from seqwise.families import BUILTIN_FAMILIES, MODEL_FAMILIES, ModelFamily
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.model import LanguageModel
 from seqwise.training.loop import forward_backward
@@ -47,6 +48,15 @@ def test_all_vectors_are_dropped_with_one_mask_per_window_or_one_per_step(variat
         assert set(dropped.unique().tolist()) == {0.0, 2.0}
         assert (dropped == dropped[:, :1]).all().item() == variational
     assert model.eval().input_dropout(x) is x
+
+
+@pytest.mark.parametrize("family", ["my-network", *(name for name in BUILTIN_FAMILIES if name != "ngram")])
+def test_word_types_at_the_first_position_are_kept_by_models_without_a_state(family: str, monkeypatch) -> None:
+    registered = ModelFamily("my-network", build=lambda inputs, settings: torch.nn.Linear(inputs, 6))
+    monkeypatch.setitem(MODEL_FAMILIES, "my-network", registered)
+    model = build_model(family, transformer={"heads": 2})
+    assert model.embedding.keep_first is (family in ("transformer", "my-network"))
+    assert model.embedding.keep_first is not model.stateful
 
 
 def test_a_deep_transformer_has_finite_gradients_if_the_first_word_of_a_window_is_dropped() -> None:

@@ -29,9 +29,9 @@ class Embedding(nn.Module):
 
     frozen: Tensor | None  # (V,) bool: the rows that are not trained
 
-    def __init__(self, vocabulary: int, width: int, dropout: float = 0.0):
+    def __init__(self, vocabulary: int, width: int, dropout: float = 0.0, keep_first: bool = False):
         super().__init__()
-        self.vocabulary, self.width, self.dropout, self.keep_first = vocabulary, width, dropout, False
+        self.vocabulary, self.width, self.dropout, self.keep_first = vocabulary, width, dropout, keep_first
         self.weight = nn.Parameter(torch.empty(vocabulary, width))
         nn.init.normal_(self.weight, std=width**-0.5)
         self.register_buffer("frozen", None, persistent=False)

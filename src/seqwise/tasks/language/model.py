@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.backbones.encoder import build_backbone
+from seqwise.backbones.registered import is_registered_network
 from seqwise.backbones.states import ModelState
 from seqwise.backbones.steps import BackboneStep, build_step
 from seqwise.data.batch import TokenBatch
@@ -42,13 +43,14 @@ class LanguageModel(nn.Module):
     def __init__(self, settings: ResolvedSettings, vocabulary_size: int, counts: Tensor | None = None):
         super().__init__()
         network = settings.network
-        self.embedding = Embedding(vocabulary_size, network.embedding, network.embedding_dropout)
+        # A Transformer's first position attends to itself alone. If its vector were 0, it would stay 0 in all layers,
+        # and the gradient of each norm would be 1/√ε = 316 times as large: infinite after eight layers. A registered
+        # network may be a Transformer.
+        keep_first = settings.model == "transformer" or is_registered_network(settings)
+        self.embedding = Embedding(vocabulary_size, network.embedding, network.embedding_dropout, keep_first)
         self.backbone = build_backbone(settings, network.embedding)
         # Whether training passes the state of one window to the next, as with recurrent backbones.
         self.stateful: bool = self.backbone.stateful  # type: ignore[assignment]
-        # A Transformer's first position attends to itself alone. If its vector were 0, it would stay 0 in all layers,
-        # and the gradient of each norm would be 1/√ε = 316 times as large: infinite after eight layers.
-        self.embedding.keep_first = not self.stateful
         self.head = NextToken(self._build_output(settings, vocabulary_size, counts))
         self._initialize_weights(counts)
         variational = self.stateful and settings.recurrent.variational_dropout
