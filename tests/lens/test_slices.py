@@ -12,6 +12,7 @@ from seqwise.tasks.error_report import (
     Metric,
     ScoredItems,
     SliceGroup,
+    build_confusion_matrix,
     describe_band,
     find_band_edges,
     keep_most_confused,
@@ -132,6 +133,15 @@ def test_labels_without_errors_are_added_up_in_a_large_confusion_matrix():
     names, merged = keep_most_confused(["a", "b", "c", "d"], counts, limit=3)
     assert names == ["a", "b", "2 others"]
     assert merged.tolist() == [[10, 3, 0], [0, 20, 0], [0, 0, 70]]
+
+
+def test_a_confusion_matrix_says_which_names_it_shows():
+    few = build_confusion_matrix("Confusions", ["a", "b"], np.diag([1, 2]), "tags")
+    assert (few.rows, few.note, few.row_label, few.column_label) == (["a", "b"], "", "true", "predicted")
+    labels = [str(number) for number in range(25)]
+    many = build_confusion_matrix("Confusions", labels, np.ones((25, 25), int), "labels", "true label")
+    assert many.rows == many.columns == [*labels[:19], "6 others"]
+    assert many.note == "The 19 labels with most errors, the others added up."
 
 
 def test_other_data_is_opened_as_a_whole_unless_it_has_splits():

@@ -222,6 +222,19 @@ def keep_most_confused(
     return [*(names[index] for index in shown), f"{len(names) - num_shown} others"], merged
 
 
+def build_confusion_matrix(
+    title: str, names: Sequence[str], counts: np.ndarray, plural: str, true: str = "true", predicted: str = "predicted"
+) -> CountMatrix:
+    """Returns the counts of true and predicted names; of many, those with most errors.
+
+    plural: what the names are called: "labels"
+    true, predicted: names of the axes
+    """
+    shown, merged = keep_most_confused(names, counts)
+    note = "" if len(shown) == len(names) else f"The {len(shown) - 1} {plural} with most errors, the others added up."
+    return CountMatrix(title, shown, shown, merged, true, predicted, note)
+
+
 def list_confusions(
     names: Sequence[str], counts: np.ndarray, limit: int = NUM_WORST
 ) -> list[tuple[str, str, int, float]]:

@@ -15,14 +15,13 @@ from seqwise.tasks.error_report import (
     NUM_WORST,
     UNKNOWN_COUNTS,
     Confidences,
-    CountMatrix,
     ErrorReport,
     ErrorRequest,
     Listing,
     Metric,
     ScoredItems,
     SliceGroup,
-    keep_most_confused,
+    build_confusion_matrix,
     list_confusions,
 )
 from seqwise.tasks.task import ModelBundle
@@ -59,7 +58,9 @@ def collect_errors(task: type[Classify], bundle: ModelBundle, data: str, request
         len(chosen),
         len(examples),
         "texts",
-        confusions=[build_confusion(labels, confusion)],
+        confusions=[
+            build_confusion_matrix("Confusion matrix", labels, confusion, "labels", "true label", "predicted label")
+        ],
         confidences=[Confidences("predicted label", np.exp(scores.max(-1)), is_correct)],
         listings=list_errors(chosen, labels, confusion, predicted, scores, true),
         metrics={"macro_f1": compute_macro_f1(confusion), "loss": float(-scores[np.arange(len(true)), true].mean())},
@@ -84,13 +85,6 @@ def build_groups(
         names = [f"texts with {text}" for text in UNKNOWN_COUNTS]
         groups.append(items.group_counts("unknown words", names, num_unknown))
     return groups
-
-
-def build_confusion(labels: Sequence[str], confusion: np.ndarray) -> CountMatrix:
-    """Returns the confusion matrix; of many labels those with most errors."""
-    names, counts = keep_most_confused(labels, confusion)
-    note = "" if len(names) == len(labels) else f"The {len(names) - 1} labels with most errors, the others added up."
-    return CountMatrix("Confusion matrix", names, names, counts, "true label", "predicted label", note)
 
 
 def list_errors(

@@ -29,7 +29,7 @@ from seqwise.tasks.error_report import (
     Metric,
     ScoredItems,
     SliceGroup,
-    keep_most_confused,
+    build_confusion_matrix,
 )
 from seqwise.tasks.tag.model import EncodedSentences, TagVocabulary, find_document_casings
 from seqwise.tasks.tag.span_errors import KINDS, count_span_errors
@@ -244,14 +244,8 @@ def build_confusions(sentences: Sequence[TaggedSentence], has_spans: bool) -> li
     rows = {name: index for index, name in enumerate(names)}
     counts = np.zeros((len(names), len(names)), np.int64)
     np.add.at(counts, tuple(np.array([[rows[a], rows[b]] for a, b in pairs], dtype=np.int64).reshape(-1, 2).T), 1)
-    shown_names, merged = keep_most_confused(names, counts)
     what = "type of each word's span" if has_spans else "tag of each word"
-    note = (
-        ""
-        if len(shown_names) == len(names)
-        else f"The {len(shown_names) - 1} tags with most errors, the others added up."
-    )
-    matrices = [CountMatrix(f"Confusion matrix: {what}", shown_names, shown_names, merged, "true", "predicted", note)]
+    matrices = [build_confusion_matrix(f"Confusion matrix: {what}", names, counts, "tags")]
     if has_spans:
         types = [name for name in names if name != OUTSIDE]
         spans = [(extract_spans(sentence.true), extract_spans(sentence.predicted)) for sentence in sentences]
