@@ -21,10 +21,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
-from seqwise.lab.fitting import make_generator
+from seqwise.lab.experiment import Measured, Verdict, decide
 from seqwise.lab.words.grammar import SenseLanguage
-from seqwise.lab.words.sense_models import BidirectionalLSTM, MaskedModel, measure_separation, train
+from seqwise.lab.words.sense_models import BidirectionalLSTM, MaskedModel, SenseExperiment, measure_separation, train
 from seqwise.page.figures import Figure, ScatterPlot
 from seqwise.vectors import train_vectors
 
@@ -32,7 +31,7 @@ SENSES = ("money", "river")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Senses(Experiment):
+class Senses(SenseExperiment):
     id = "H10"
     claim = 'One vector per word cannot separate "bank" and "bank"; context can.'
     equation = "static: v = E[bank];  contextual: v = h(sentence) at bank"
@@ -43,26 +42,17 @@ class Senses(Experiment):
         "seqwise lab run H10 --topic-share 0.2: with so few words of a topic, masked words do not teach the sense."
     )
     seconds = 1.0
-    minimums: ClassVar = {"width": 2, "topic_share": 0.0, "occurrences": 20}
-    maximums: ClassVar = {"topic_share": 1.0}
     quick: ClassVar = {"steps": 80}
 
     steps: int = 200
     """Training steps, of 32 sentences each."""
-    width: int = 32
-    """Width of the states, both directions together."""
-    topic_share: float = 0.6
-    """Share of the words around "bank" that reveal its sense."""
-    occurrences: int = 400
-    """Occurrences of "bank", half of them for the prototypes."""
 
     def measure(self) -> Measured:
-        language = SenseLanguage(topic_share=self.topic_share)
-        ids, positions, senses = language.draw(self.occurrences, make_generator(self.seed, 1))
-        size = language.vocabulary_size
+        ids, positions, senses = self.draw_occurrences()
+        size = self.language.vocabulary_size
         model = MaskedModel(BidirectionalLSTM(size, self.width), size, self.width).eval()
         untrained = measure_separation(self.get_contextual(model, ids, positions), senses)
-        train(model, language, self.steps, self.seed)
+        train(model, self.language, self.steps, self.seed)
         static, contextual = self.get_static(ids), self.get_contextual(model, ids, positions)
         units = F.normalize(contextual, dim=-1)
         prototypes = F.normalize(torch.stack([units[senses == sense].mean(dim=0) for sense in (0, 1)]), dim=-1)

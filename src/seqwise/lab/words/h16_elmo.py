@@ -20,10 +20,15 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from seqwise.lab.experiment import Experiment, Measured, Verdict, decide
-from seqwise.lab.fitting import make_generator
-from seqwise.lab.words.grammar import SenseLanguage
-from seqwise.lab.words.sense_models import MaskedModel, SelfAttention, TwoDirectionModel, measure_separation, train
+from seqwise.lab.experiment import Measured, Verdict, decide
+from seqwise.lab.words.sense_models import (
+    MaskedModel,
+    SelfAttention,
+    SenseExperiment,
+    TwoDirectionModel,
+    measure_separation,
+    train,
+)
 from seqwise.layers import MultiHeadAttention
 from seqwise.page.figures import BarChart, Figure
 
@@ -35,7 +40,7 @@ NAMES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithoutAttention(Experiment):
+class WithoutAttention(SenseExperiment):
     id = "H16"
     claim = "Contextual vectors (ELMo, BERT) come from attention."
     equation = "ELMo: v = [→h ; ←h];  BERT: v = Transformer(x)"
@@ -46,26 +51,14 @@ class WithoutAttention(Experiment):
     rule = "Holds if the LSTM language models, which have no attention layer, are right in less than 75 %."
     try_next = "seqwise lab run H16 --steps 20: after few steps the LSTM language models separate the senses already."
     seconds = 2.0
-    minimums: ClassVar = {"width": 2, "topic_share": 0.0, "occurrences": 20}
-    maximums: ClassVar = {"topic_share": 1.0}
     quick: ClassVar = {"steps": 60}
 
-    steps: int = 150
-    """Training steps of each model, of 32 sentences each."""
-    width: int = 32
-    """Width of the vectors."""
-    topic_share: float = 0.6
-    """Share of the words around "bank" that reveal its sense."""
-    occurrences: int = 400
-    """Occurrences of "bank", half of them for the prototypes."""
-
     def measure(self) -> Measured:
-        language = SenseLanguage(topic_share=self.topic_share)
-        ids, positions, senses = language.draw(self.occurrences, make_generator(self.seed, 1))
+        ids, positions, senses = self.draw_occurrences()
         measured: dict[str, float | int | np.ndarray] = {}
-        for name, build in self.get_builders(language.vocabulary_size).items():
+        for name, build in self.get_builders(self.language.vocabulary_size).items():
             model = build()
-            losses = train(model, language, self.steps, self.seed)
+            losses = train(model, self.language, self.steps, self.seed)
             with torch.no_grad():
                 vectors = model.encode(ids)[torch.arange(len(ids)), positions]
             measured[f"accuracy_of_{name}"] = measure_separation(vectors, senses)

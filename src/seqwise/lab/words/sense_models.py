@@ -1,4 +1,5 @@
-"""Small models of sentences whose states are contextual vectors, and how well such vectors separate two senses.
+"""What experiments about the senses of "bank" share: parameters, small models whose states are contextual vectors, and
+how well such vectors separate the senses.
 
     MaskedModel          a masked word is predicted from the words on both sides, by LSTMs or by self-attention (BERT)
     TwoDirectionModel    two LSTM language models, one per reading direction (ELMo: Peters et al. 2018, section 3.1)
@@ -8,15 +9,44 @@ None of them is trained on senses: only on words.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqwise.lab.fitting import fit
+from seqwise.lab.experiment import Experiment
+from seqwise.lab.fitting import fit, make_generator
 from seqwise.lab.words.grammar import SenseLanguage
 from seqwise.layers import Bidirectional, Embedding, FullSoftmax, LSTMCell, PreNormEncoderLayer, Recurrent
 
 MASK_SHARE = 0.2  # of the words that are masked in training
+
+
+@dataclass(frozen=True, kw_only=True)
+class SenseExperiment(Experiment):
+    """Trains models on sentences with "bank" and compares their vectors of it."""
+
+    minimums: ClassVar = {"width": 2, "topic_share": 0.0, "occurrences": 20}
+    maximums: ClassVar = {"topic_share": 1.0}
+
+    steps: int = 150
+    """Training steps of each model, of 32 sentences each."""
+    width: int = 32
+    """Width of the vectors, both directions of LSTMs together."""
+    topic_share: float = 0.6
+    """Share of the words around "bank" that reveal its sense."""
+    occurrences: int = 400
+    """Occurrences of "bank", half of them for the prototypes."""
+
+    @property
+    def language(self) -> SenseLanguage:
+        return SenseLanguage(topic_share=self.topic_share)
+
+    def draw_occurrences(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns sentences (B, T), the position of "bank" in each (B,), and its sense (B,)."""
+        return self.language.draw(self.occurrences, make_generator(self.seed, 1))
 
 
 class BidirectionalLSTM(nn.Module):
