@@ -99,6 +99,55 @@ def test_options_of_an_evaluation_that_cannot_be_used_are_errors(seqwise_command
     assert not (tmp_path / "run").exists()
 
 
+LANGUAGE_METRICS = "perplexity, word_perplexity, bits_per_character, tokens, unknown_tokens"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        (
+            "metric: perplexity", "metric: perplexty", 11,
+            f"metric: expected a metric of the task language: {LANGUAGE_METRICS}; received 'perplexty'. "
+            "Perhaps you meant 'perplexity'.",
+        ),
+        (
+            "    required", "    metric: span_f1\n    required", 18,
+            f"evaluations.static.metric: expected a metric of the task language: {LANGUAGE_METRICS}; "
+            "received 'span_f1'.",
+        ),
+        (
+            "    required", "    options: {cache: true}\n    metric: cache_perplexty\n    required", 19,
+            f"evaluations.static.metric: expected a metric of the task language: {LANGUAGE_METRICS}, cache_perplexity, "
+            "cache_word_perplexity, cache_bits_per_character; received 'cache_perplexty'. "
+            "Perhaps you meant 'cache_perplexity'.",
+        ),
+        (
+            "    required", "    metric: temperature_perplexity\n    required", 16,
+            "evaluations.static: temperature_perplexity is a metric with the option softmax_temperature only.",
+        ),
+    ],
+)  # fmt: skip
+def test_a_metric_that_its_evaluation_does_not_have_is_an_error(
+    seqwise_command, recipe_file, book, tmp_path, old, new, line, message
+):
+    recipe_file.write_text(RECIPE.replace(old, new))
+    for words in (["recipes", recipe_file], ["train", "--recipe", recipe_file, book, "--out", tmp_path / "run"]):
+        result = seqwise_command(*words)
+        assert result.status == 2
+        assert (
+            result.err == f"error: {recipe_file}:{line}: {message}\ndocs/records.md describes the keys of a recipe.\n"
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_metrics_of_a_task_of_the_users_own_are_not_known(seqwise_command, recipe_file, tmp_path, monkeypatch):
+    (tmp_path / "own_task.py").write_text("raise SystemExit('this file is not imported')")
+    monkeypatch.setenv("SEQWISE_TASKS", f"own={tmp_path / 'own_task.py'}")
+    text = RECIPE.replace("task: language", "task: own").replace("metric: perplexity", "metric: own_metric")
+    recipe_file.write_text(text)
+    assert seqwise_command("recipes", recipe_file).status == 0
+
+
 def test_the_last_of_several_recipes_counts_as_with_other_options(seqwise_command, recipe_file, book, tmp_path):
     other = tmp_path / "other.yaml"
     other.write_text(RECIPE.replace("width: 12", "width: 6"))

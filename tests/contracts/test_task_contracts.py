@@ -19,7 +19,7 @@ import torch
 from task_row import TaskRow
 from used_settings import keep_used
 
-from seqwise.metrics.evaluation import compute_metric
+from seqwise.metrics.evaluation import TASK_METRICS, compute_metric
 from seqwise.tasks import get_task
 from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.api import TrainedModel
@@ -184,6 +184,23 @@ def test_every_metric_is_finite_and_defined(prepared_run, trained_model, task, f
     assert all(math.isfinite(value) for value in evaluation.metrics.values())
     assert "test split" in evaluation.data
     assert evaluation.as_dict()["definitions"].keys() == evaluation.metrics.keys()
+
+
+@pytest.mark.parametrize("task", ROWS)
+def test_the_metrics_that_a_task_may_have_are_listed(prepared_run, trained_model, task, tmp_path):
+    """Recipes are checked against the list before training; tests/tasks/test_language_methods.py has language."""
+    evaluations = [
+        trained_model(task, family).evaluate(prepared_run(task, family)[0].metadata.data)
+        for family in ROWS[task].families
+    ]
+    if task == "forecast":  # further metrics, of forecasts with quantiles
+        settings = ROWS[task].settings | {"forecast": {**ROWS[task].settings["forecast"], "quantiles": "0.1,0.9"}}
+        settings = keep_used({**settings, "task": task, "model": "gru", "budget": "2-epochs"})
+        data = prepared_run(task, "gru")[0].metadata.data
+        run, prepared = create_run(data, settings, tmp_path / "run")
+        train_steps(TrainingRun(run, prepared), 2)
+        evaluations.append(TrainedModel(run, "cpu").evaluate(data))
+    assert {name for each in evaluations for name in each.metrics} == {*TASK_METRICS[task]}
 
 
 @pytest.mark.parametrize(("task", "family"), ALL_PAIRS)

@@ -19,6 +19,7 @@ from seqwise.data.corpus.preparation import prepare_stores
 from seqwise.data.corpus.sources import open_corpus
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import NonFiniteError, UsageError
+from seqwise.metrics.evaluation import METHOD_OPTIONS, TASK_METRICS, TEXT_METRICS
 from seqwise.metrics.options import DYNAMIC_RATES, DYNAMIC_SEGMENTS, TextEvaluationOptions
 from seqwise.tasks.language import cache as cache_module
 from seqwise.tasks.language import dynamic as dynamic_module
@@ -321,6 +322,18 @@ def test_a_cache_without_weight_is_the_model_in_one_stream(get_trained_model, bo
         expected = float(loaded.model.head.output.loss(vectors, targets).double().sum())
     actual = score_with_cache(loaded.model, store, loaded.settings, CacheSettings(9, 0.0, 1.0))
     assert actual == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", [None, *METHODS])
+def test_the_metrics_of_each_method_are_listed(get_trained_model, tmp_path, method):
+    """Recipes are checked against the list before training."""
+    text = tmp_path / "short.txt"
+    text.write_text("the old gate forgets a word.\n" * 20)
+    options = {} if method is None else METHODS[method]
+    added = [] if method is None else [f"{method}_{each}" for each in TEXT_METRICS]
+    assert list(get_trained_model().evaluate(text, **options).metrics) == [*TASK_METRICS["language"], *added]
+    assert method is None or METHOD_OPTIONS[method] in options
+    assert {*METHOD_OPTIONS} == {*METHODS}
 
 
 def test_the_cache_helps_where_a_rare_text_is_repeated(get_trained_model, tmp_path):

@@ -13,7 +13,7 @@ from torch import nn
 
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import UsageError
-from seqwise.metrics.evaluation import Perplexity
+from seqwise.metrics.evaluation import TEXT_METRICS, Perplexity
 from seqwise.tasks.corpus_task import CorpusTask
 from seqwise.tasks.language.cache import THETAS, WEIGHTS, CacheSettings, score_with_cache, search_cache
 from seqwise.tasks.language.dynamic import (
@@ -28,7 +28,6 @@ from seqwise.tasks.language.ngram import NGramModel
 from seqwise.tasks.language.temperature import TEMPERATURES, score_at_temperatures, search_temperature
 from seqwise.tasks.task import InferenceOptions, ModelBundle
 
-METRICS = ("perplexity", "word_perplexity", "bits_per_character")
 # Prefix of the metrics of a method → how its definitions end.
 PHRASES = {
     "temperature": "with the softmax temperature",
@@ -50,11 +49,11 @@ class MethodResult:
     def compute_metrics(self, store: TokenStore) -> dict[str, float]:
         """Returns the metrics under names of their own, such as `cache_perplexity`."""
         metrics = Perplexity(self.nats, len(store) - 1, store.info.words, store.info.characters).compute_metrics()
-        return {f"{self.prefix}_{name}": metrics[name] for name in METRICS}
+        return {f"{self.prefix}_{name}": metrics[name] for name in TEXT_METRICS}
 
     @property
     def definitions(self) -> dict[str, str]:
-        return {f"{self.prefix}_{name}": f"as {name}, {PHRASES[self.prefix]}" for name in METRICS}
+        return {f"{self.prefix}_{name}": f"as {name}, {PHRASES[self.prefix]}" for name in TEXT_METRICS}
 
 
 @dataclass(frozen=True)
