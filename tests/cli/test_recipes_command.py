@@ -206,6 +206,21 @@ def test_a_recipe_as_a_settings_file_is_an_error_with_the_corrected_command(seqw
     assert result.err.endswith("\nCopy what is under that key to a file of its own.\n"), "a comparison has no recipe"
 
 
+def test_a_comparison_takes_the_settings_of_a_recipe_but_no_recipe(seqwise_command, recipe_file, tmp_path):
+    for words in (["compare", "book.txt", "--recipe", recipe_file], ["compare", f"--recipe={recipe_file}", "book.txt"]):
+        result = seqwise_command(*words)
+        assert result.status == 2
+        assert result.err == (
+            "error: a recipe has the settings of one model, for seqwise train; received --recipe.\n"
+            "Copy what seqwise recipes NAME prints under 'settings' to a file, and pass it as --config FILE.\n"
+        )
+    page = seqwise_command("recipes", recipe_file).out
+    (tmp_path / "settings.yaml").write_text(page.partition("\nsettings:\n")[2].partition("\ncommands:\n")[0])
+    words = ["--config", tmp_path / "settings.yaml", "--lr-trials", 1]
+    result = seqwise_command("compare", tmp_path / "missing.txt", *words)
+    assert str(tmp_path / "missing.txt") in result.err, "the settings are accepted"
+
+
 def test_a_recipe_and_a_settings_file_that_are_interchanged_are_an_error(seqwise_command, recipe_file, tmp_path):
     (tmp_path / "more.yaml").write_text("network: {width: 16}\n")
     for recipe, config in ((tmp_path / "more.yaml", recipe_file), ("sst2", recipe_file), [tmp_path / "more.yaml"] * 2):

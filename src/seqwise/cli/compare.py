@@ -48,6 +48,10 @@ class Compare:
     refused: ClassVar = {
         "model": ("a comparison has several models; received --model.", "Use --models, such as gru,lstm."),
         "init": ("a comparison starts every family from scratch; received --init.", "Leave out --init."),
+        "recipe": (
+            "a recipe has the settings of one model, for seqwise train; received --recipe.",
+            "Copy what seqwise recipes NAME prints under 'settings' to a file, and pass it as --config FILE.",
+        ),
     }
     new_names: ClassVar = {"--tries": "--lr-trials"}
 
