@@ -21,7 +21,8 @@ import yaml
 from record_jobs import Job
 
 from seqwise.applicability import check_effects, list_changed
-from seqwise.config import combine_settings
+from seqwise.budget import Budget
+from seqwise.config import Settings, combine_settings
 from seqwise.errors import UsageError
 from seqwise.recipe_files import Recipe
 from seqwise.yaml_files import read_yaml
@@ -63,8 +64,12 @@ def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
 def build_trials(
     name: str, recipe: Recipe, trials: Sequence[dict[str, Any]], overrides: Mapping[str, Any], file: Path | None
 ) -> list[dict[str, Any]]:
-    """Returns the different trials with their `overrides`, by dotted name; raises an error for wrong settings."""
+    """Returns the different trials with their `overrides`, by dotted name; raises an error for wrong settings.
+
+    Of trials that train with the same settings, however they are written, it returns the first.
+    """
     different: list[dict[str, Any]] = []
+    meanings: list[dict[str, Any]] = []
     for number, trial in enumerate(trials, start=1):
         try:
             values = flatten(combine_settings(None, {**flatten(trial), **overrides}).model_dump(exclude_unset=True))
@@ -72,12 +77,21 @@ def build_trials(
                 raise UsageError("seed: seeds are chosen by --seeds.")
             combined = combine_settings(recipe.get_setting_values(), values)
             check_effects([combined], list_changed(combined))
+            meaning = get_meaning(combined)
         except UsageError as error:
             problem = error.problem if file is None else f"{name}, trial {number}: {error.problem}"
             raise UsageError(problem, file=file, fix=error.fix) from None
-        if values not in different:
+        if meaning not in meanings:
+            meanings.append(meaning)
             different.append(values)
     return different
+
+
+def get_meaning(settings: Settings) -> dict[str, Any]:
+    """Returns the settings that are set, by dotted name; values that are written differently are equal."""
+    values = flatten(settings.model_dump(exclude_unset=True))
+    is_set = {name: value for name, value in values.items() if value is not None}
+    return is_set | {"budget": Budget.parse(str(settings.budget))}
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

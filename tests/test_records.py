@@ -170,7 +170,7 @@ def test_trials_of_many_settings_have_folders_of_their_own_with_short_names(reco
 @pytest.mark.parametrize("path", SEARCHES, ids=lambda path: path.stem)
 def test_the_settings_of_a_search_exist_and_have_an_effect(record_trials, path):
     for name, trials in record_trials.read_search(path, None).items():
-        assert len(record_trials.build_trials(name, read_recipe(name), trials, {}, path)) == len(trials)
+        assert record_trials.build_trials(name, read_recipe(name), trials, {}, path)
 
 
 def test_equal_trials_are_run_once_and_different_ones_have_different_folders(records, recipe_file):
@@ -184,6 +184,18 @@ def test_equal_trials_are_run_once_and_different_ones_have_different_folders(rec
     assert len({job.folder for job in jobs}) == 4
     jobs = records.build_jobs(records.parse_arguments([*words, "--set", "network.width=9"]))
     assert [job.overrides["network.width"] for job in jobs] == [9, 9, 9]
+
+
+def test_other_spellings_of_a_trial_are_the_same_trial(records, recipe_file):
+    trials = [
+        {"budget": "1-epoch"}, {"budget": "1-epochs"}, {"budget": "1.0-epochs"}, {"budget": "60s"}, {"budget": "1m"},
+        {"training.learning_rate": "1e-3"}, {"training.learning_rate": 0.001},
+        {"network.width": 8}, {}, {"budget": "0.4k-tokens"},  # as in the recipe
+    ]  # fmt: skip
+    words = [*write_search(recipe_file, *trials), "--seeds", "0"]
+    assert [job.overrides for job in records.build_jobs(records.parse_arguments(words))] == [
+        {"budget": "1-epoch"}, {"budget": "60s"}, {"training.learning_rate": 0.001}, {"network.width": 8},
+    ]  # fmt: skip
 
 
 def test_a_search_ends_with_its_trials_the_best_one_first(records, recipe_file, monkeypatch, capsys):
@@ -211,6 +223,7 @@ def test_a_search_ends_with_its_trials_the_best_one_first(records, recipe_file, 
         ("sst2: [{}, {network.widht: 3}]", "sst2, trial 2: network.widht: no such setting"),
         ("sst2: [{transformer.heads: 3}]", "sst2, trial 1: --transformer.heads"),
         ("sst2: [{classify.ngrams: 1}]", "sst2, trial 1: --classify.ngram-buckets has an effect with"),
+        ("sst2: [{budget: 3 epochs}]", "sst2, trial 1: the budget '3 epochs' is not understood."),
         ("sst2: [{seed: 3}]", "sst2, trial 1: seed: seeds are chosen by --seeds."),
     ],
 )
