@@ -7,7 +7,8 @@
     OUT/data/                            data that a recipe prepares
     OUT/results/NAME.json                the results of all seeds
 
-A trial of other settings (`--set`) has a folder beside those of the seeds. A finished evaluation is never repeated, so
+A trial of other settings (`--set`) has a folder beside those of the seeds; `overrides.yaml` has those settings, and
+`recipe.yaml` is the recipe without those that are null in the trial. A finished evaluation is never repeated, so
 that each seed is tested once. This module starts no process.
 """
 
@@ -17,12 +18,14 @@ import json
 import math
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
 from seqwise.config import combine_settings
 from seqwise.digests import compute_digest
@@ -47,7 +50,10 @@ class Command:
 
 @dataclass(frozen=True)
 class Job:
-    """A recipe with one seed. `overrides` are settings that replace those of the recipe, by dotted name."""
+    """A recipe with one seed.
+
+    `overrides` are settings that replace those of the recipe, by dotted name; None removes one.
+    """
 
     name: str  # as on the command line: of a recipe, or of a file
     recipe: Recipe
@@ -60,13 +66,17 @@ class Job:
 
     @property
     def title(self) -> str:
-        changes = "".join(f", {name} {value}" for name, value in self.overrides.items())
-        return f"{find_recipe(self.name).stem}, seed {self.seed}{changes}"
+        return f"{find_recipe(self.name).stem}, seed {self.seed}{self.changes and f', {self.changes}'}"
+
+    @property
+    def changes(self) -> str:
+        """Returns the settings that differ from those of the recipe, for display."""
+        return ", ".join(f"{name} {format_value(value)}" for name, value in self.overrides.items())
 
     @property
     def folder(self) -> Path:
         """Returns the folder of this recipe, or of this trial of other settings."""
-        settings = "_".join(f"{name}={value}" for name, value in sorted(self.overrides.items()))
+        settings = "_".join(f"{name}={format_value(value)}" for name, value in sorted(self.overrides.items()))
         name = re.sub(r"[^\w.=-]+", "_", settings) or "."
         if self.overrides and (name != settings or len(name) > MAX_NAME_LENGTH):  # file systems take 255 bytes
             digest = compute_digest(json.dumps(self.overrides, sort_keys=True).encode())
@@ -89,24 +99,35 @@ class Job:
         return self.folder / f"seed-{self.seed}.{split}.{evaluation.replace(' ', '-')}.json"
 
     def prepare(self) -> None:
-        """Creates the folder, and writes the settings that override the recipe's; refuses runs of another version."""
-        settings = combine_settings(None, self.overrides).model_dump(mode="json", exclude_unset=True)
+        """Creates the folder, and writes how the trial differs from the recipe; refuses runs of another version."""
         self.folder.mkdir(parents=True, exist_ok=True)
         file, digest = self.folder / "recipe.json", self.recipe.compute_digest()
         if file.exists() and json.loads(file.read_text(encoding="utf-8"))["digest"] != digest:
             problem = f"the recipe {self.name} has changed since the runs in {self.folder} were started."
             raise UsageError(problem, fix="Choose another folder with --out, or remove that one.")
         write_text(file, json.dumps({"recipe": self.name, "digest": digest}) + "\n")
-        if self.overrides:
-            write_text(self.folder / "overrides.yaml", yaml.safe_dump(settings))
+        if changes := {name: value for name, value in self.overrides.items() if value is not None}:
+            self._write_yaml("overrides.yaml", combine_settings(None, changes))
+        if self.removes_settings:
+            settings = combine_settings(None, list_remaining(self.recipe, self.overrides))
+            self._write_yaml("recipe.yaml", self.recipe.model_copy(update={"settings": settings}))
+
+    @property
+    def removes_settings(self) -> bool:
+        return any(value is None for value in self.overrides.values())
+
+    def _write_yaml(self, name: str, values: BaseModel) -> None:
+        text = yaml.safe_dump(values.model_dump(mode="json", exclude_unset=True), allow_unicode=True)
+        write_text(self.folder / name, text)
 
     def find_next(self) -> Command | None:
         """Returns the next command: train or resume, then evaluate; None when all is done."""
         if not (self.run / SUMMARY).is_file():
             if (self.run / CONFIG).is_file():
                 return Command("training", ("train", "--resume", str(self.run)))
-            words = ["train", "--recipe", self.name, str(self.data), "--seed", str(self.seed), "--out", str(self.run)]
-            if self.overrides:
+            recipe = str(self.folder / "recipe.yaml") if self.removes_settings else self.name
+            words = ["train", "--recipe", recipe, str(self.data), "--seed", str(self.seed), "--out", str(self.run)]
+            if any(value is not None for value in self.overrides.values()):
                 words += ["--config", str(self.folder / "overrides.yaml")]
             return Command("training", tuple(words))
         for split in self.splits:
@@ -157,6 +178,24 @@ class Job:
         newest = ", ".join(f"{name} {value:.4g}" for name, value in list(values.items())[:2])
         speed = f"{rows[-1]['tokens_per_second']:,.0f} tokens/s"
         return f"{rows[-1]['progress']:.0%}, step {rows[-1]['step']:,}, {speed}{newest and f'; validation: {newest}'}"
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns nested settings by dotted name."""
+    flat = {}
+    for key, value in values.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def list_remaining(recipe: Recipe, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of a recipe by dotted name, without those that the overrides remove."""
+    settings = flatten(recipe.get_setting_values())
+    return {name: value for name, value in settings.items() if overrides.get(name, value) is not None}
+
+
+def format_value(value: Any) -> str:
+    return "null" if value is None else str(value)
 
 
 def save_result(job: Job, num_slots: int, mps: bool = False) -> None:

@@ -5,26 +5,32 @@ A search is a YAML file that has a list of trials for each recipe:
     ptb-transformer:
       - {}                                              # as in the recipe
       - {network.dropout: 0.3, training.weight_decay: 1.0}
+      - {training.learning_rate: null}                  # without that setting: the default rule chooses it
 
 `--set SETTING=VALUE` replaces a setting in all trials, or makes one of a recipe. Trials are compared on the validation
 split alone. This module starts no process.
+
+null is also the default of every setting whose value may be null, so that removing a setting and setting it to null are
+the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import yaml
-from record_jobs import Job
+from pydantic import BaseModel
+from record_jobs import Job, flatten, list_remaining
 
 from seqwise.applicability import check_effects, list_changed
 from seqwise.budget import Budget
-from seqwise.config import Settings, combine_settings
+from seqwise.config import RENAMED_SETTINGS, Settings, combine_settings
 from seqwise.errors import UsageError
-from seqwise.recipe_files import Recipe
+from seqwise.recipe_files import REQUIRED_SETTINGS, Recipe
 from seqwise.yaml_files import read_yaml
 
 
@@ -72,10 +78,9 @@ def build_trials(
     meanings: list[dict[str, Any]] = []
     for number, trial in enumerate(trials, start=1):
         try:
-            values = flatten(combine_settings(None, {**flatten(trial), **overrides}).model_dump(exclude_unset=True))
-            if "seed" in values:
-                raise UsageError("seed: seeds are chosen by --seeds.")
-            combined = combine_settings(recipe.get_setting_values(), values)
+            values = parse_trial({**flatten(trial), **overrides}, recipe)
+            base = list_remaining(recipe, values)
+            combined = combine_settings(base, {name: value for name, value in values.items() if value is not None})
             check_effects([combined], list_changed(combined))
             meaning = get_meaning(combined)
         except UsageError as error:
@@ -87,19 +92,31 @@ def build_trials(
     return different
 
 
+def parse_trial(changes: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """Returns the checked changes of the settings of a recipe by dotted name; None removes one that the recipe has."""
+    removed = {RENAMED_SETTINGS.get(name, name) for name, value in changes.items() if value is None}
+    set_values = {name: value for name, value in changes.items() if value is not None}
+    checked = combine_settings(None, {**{name: get_default(name) for name in removed}, **set_values})
+    values = flatten(checked.model_dump(exclude_unset=True)) | dict.fromkeys(removed)
+    if "seed" in values:
+        raise UsageError("seed: seeds are chosen by --seeds.")
+    if necessary := [name for name in REQUIRED_SETTINGS if name in removed]:
+        raise UsageError(f"{necessary[0]}: a recipe must have this setting, so it cannot be null.")
+    settings = flatten(recipe.get_setting_values())
+    return {name: value for name, value in values.items() if value is not None or name in settings}
+
+
+def get_default(name: str) -> Any:
+    """Returns the default of a setting; None for sections and unknown names, of which null is an error."""
+    value = reduce(lambda section, key: getattr(section, key, None), name.split("."), Settings())
+    return None if isinstance(value, BaseModel) else value
+
+
 def get_meaning(settings: Settings) -> dict[str, Any]:
     """Returns the settings that are set, by dotted name; values that are written differently are equal."""
     values = flatten(settings.model_dump(exclude_unset=True))
     is_set = {name: value for name, value in values.items() if value is not None}
     return is_set | {"budget": Budget.parse(str(settings.budget))}
-
-
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns nested settings by dotted name."""
-    flat = {}
-    for key, value in values.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
 
 
 def print_trials(jobs: Sequence[Job]) -> None:
@@ -111,6 +128,5 @@ def print_trials(jobs: Sequence[Job]) -> None:
         values = {folder: [job.read_values("valid")[key] for job in jobs if job.folder == folder] for folder in trials}
         print(f"\n{name}: {recipe.unit} of the validation split, mean over seeds")
         for folder in sorted(trials, key=lambda each: fmean(values[each]), reverse=not recipe.lower_is_better):
-            changes = ", ".join(f"{each} {value}" for each, value in trials[folder].overrides.items())
             mean, count = fmean(values[folder]), len(values[folder])
-            print(f"  {mean:9.5g} ({count})  {changes or 'as in the recipe'}", flush=True)
+            print(f"  {mean:9.5g} ({count})  {trials[folder].changes or 'as in the recipe'}", flush=True)

@@ -11,11 +11,15 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
+from pydantic import BaseModel
 from tiny_data import write_language_data
 
+from seqwise.cli.main import main
+from seqwise.config import Settings
 from seqwise.recipe_files import list_recipe_names, read_recipe
 from seqwise.recipe_results import read_results
 
@@ -198,6 +202,68 @@ def test_other_spellings_of_a_trial_are_the_same_trial(records, recipe_file):
     ]  # fmt: skip
 
 
+def test_null_removes_a_setting_of_the_recipe(records, recipe_file, tmp_path):
+    removed = {"training.learning_rate": None, "network": {"depth": None}}
+    trials = [
+        removed, {**removed, "network.width": 4}, {"text.tokenizer": None}, {"text": {"tokenizer": None}},
+        {}, {"network.dropout": None, "text.lowercase": None},  # which the recipe does not set
+    ]  # fmt: skip
+    words = [*write_search(recipe_file, *trials), "--seeds", "0"]
+    jobs = records.build_jobs(records.parse_arguments(words))
+    both = {"training.learning_rate": None, "network.depth": None}
+    assert [job.overrides for job in jobs] == [both, {"network.width": 4, **both}, {"text.tokenizer": None}, {}]
+    assert jobs[0].folder.name == "network.depth=null_training.learning_rate=null"
+    assert jobs[2].title == "own, seed 0, text.tokenizer null"
+    for job in jobs:
+        job.prepare()
+    kept = ["task", "model", "budget", "device", "text", "data", "network", "training"]
+    for job in jobs[:2]:
+        copy = read_recipe(str(job.folder / "recipe.yaml"))
+        values = copy.get_setting_values()
+        assert sorted(values) == sorted(kept)
+        assert (values["network"], values["training"]) == ({"width": 8}, {"batch_size": 2})
+        assert copy.evaluations == job.recipe.evaluations
+        assert job.find_next().words[1:3] == ("--recipe", str(job.folder / "recipe.yaml"))
+    assert "--config" not in jobs[0].find_next().words
+    assert jobs[1].find_next().words[-2:] == ("--config", str(jobs[1].folder / "overrides.yaml"))
+    assert yaml.safe_load((jobs[1].folder / "overrides.yaml").read_text()) == {"network": {"width": 4}}
+    write_file(jobs[0].run / "config.yaml")
+    assert jobs[0].find_next().words == ("train", "--resume", str(jobs[0].run))
+    (job,) = records.build_jobs(records.parse_arguments([*words[2:], "--recipes", str(recipe_file), "--set",
+                                                         "training.learning-rate=null"]))  # fmt: skip
+    assert job.overrides == {"training.learning_rate": None}
+
+
+def test_a_setting_that_a_trial_removes_is_chosen_by_rule(records, recipe_file):
+    text = RECIPE.replace("{tokenizer: characters}", "{tokenizer: characters, lowercase: true}")
+    recipe_file.write_text(text.partition("  slow:")[0])
+    trial = {"training.learning_rate": None, "text.lowercase": None, "network.width": 4}
+    words = write_search(recipe_file, trial)
+    (job, _) = records.build_jobs(records.parse_arguments(words))
+    job.prepare()
+    assert main(job.find_next().words) == 0
+    values = yaml.safe_load((job.run / "config.yaml").read_text())
+    assert values["training"]["learning_rate"] not in (None, 0.002)
+    assert (values["text"]["lowercase"], values["network"]["width"], values["network"]["depth"]) == (False, 4, 1)
+
+
+def test_null_is_the_default_of_every_setting_that_may_be_null():
+    """So that a trial which removes a setting, and one which sets it to null, would be the same."""
+
+    def list_fields(model, prefix=""):
+        for name, field in model.model_fields.items():
+            if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+                yield from list_fields(field.annotation, f"{prefix}{name}.")
+            else:
+                yield f"{prefix}{name}", field
+
+    nullable = {
+        name: field.default for name, field in list_fields(Settings) if type(None) in get_args(field.annotation)
+    }
+    assert len(nullable) > 20
+    assert {name: default for name, default in nullable.items() if default is not None} == {}
+
+
 def test_a_search_ends_with_its_trials_the_best_one_first(records, recipe_file, monkeypatch, capsys):
     train = TRAIN + "(folder / 'width').write_text(open(sys.argv[sys.argv.index('--config') + 1]).read().split()[-1])"
     evaluate = "import sys; print('{\"perplexity\": %s}' % open(sys.argv[2] + '/width').read())"
@@ -224,6 +290,10 @@ def test_a_search_ends_with_its_trials_the_best_one_first(records, recipe_file, 
         ("sst2: [{transformer.heads: 3}]", "sst2, trial 1: --transformer.heads"),
         ("sst2: [{classify.ngrams: 1}]", "sst2, trial 1: --classify.ngram-buckets has an effect with"),
         ("sst2: [{budget: 3 epochs}]", "sst2, trial 1: the budget '3 epochs' is not understood."),
+        ("sst2: [{network.widht: null}]", "sst2, trial 1: network.widht: no such setting"),
+        ("sst2: [{network: null}]", "sst2, trial 1: network: input should be"),
+        ("sst2: [{budget: null}]", "sst2, trial 1: budget: a recipe must have this setting, so it cannot be null."),
+        ("sst2: [{classify.ngrams: null}]", "sst2, trial 1: --classify.ngram-buckets has an effect with"),
         ("sst2: [{seed: 3}]", "sst2, trial 1: seed: seeds are chosen by --seeds."),
     ],
 )
