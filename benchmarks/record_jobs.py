@@ -17,8 +17,10 @@ from __future__ import annotations
 import json
 import math
 import re
+import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -33,8 +35,10 @@ from seqwise.errors import UsageError
 from seqwise.files import write_text
 from seqwise.recipe_files import Recipe, build_evaluation_options, find_recipe
 from seqwise.recipe_results import RecipeResults, SeedResult, add_results, get_results_file, read_results
+from seqwise.training.failures import FAILURE_FILE
 from seqwise.training.rows import read_metrics
 
+NUM_LOG_LINES = 4  # of a log without an error message
 MAX_NAME_LENGTH = 150  # of a folder, before a digest is added
 CONFIG, SUMMARY = "config.yaml", "summary.json"  # files of a run; the second is written when training has ended
 
@@ -46,6 +50,19 @@ class Command:
     title: str
     words: tuple[str, ...]
     output: Path | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A command of a job that failed, and its error message."""
+
+    job: Job
+    command: Command
+    error: str
+
+    def describe(self) -> str:
+        """Returns one line."""
+        return f"{self.command.title}: {self.error.partition(chr(10))[0]}"
 
 
 @dataclass(frozen=True)
@@ -168,6 +185,11 @@ class Job:
             version=machine["seqwise"],
         )
 
+    def read_failure(self) -> str:
+        """Returns the text of the run's `failure.json`; empty if there is none."""
+        path = self.run / FAILURE_FILE
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
+
     def describe_progress(self) -> str:
         """Returns the newest step and validation of a run that is training."""
         rows = read_metrics(self.run / "metrics.jsonl")
@@ -192,6 +214,19 @@ def list_remaining(recipe: Recipe, overrides: Mapping[str, Any]) -> dict[str, An
     """Returns the settings of a recipe by dotted name, without those that the overrides remove."""
     settings = flatten(recipe.get_setting_values())
     return {name: value for name, value in settings.items() if overrides.get(name, value) is not None}
+
+
+def find_error(failure: str, log: str, status: int) -> str:
+    """Returns the error message of a command: that of its failure.json, or the end of what it wrote into its log."""
+    with suppress(ValueError, KeyError):  # empty or damaged
+        values = json.loads(failure)
+        return f"{values['problem']}\n{values['fix']}".strip()
+    lines = log.strip().splitlines()
+    starts = [index for index, line in enumerate(lines) if re.match("error: |Traceback ", line)]
+    if starts:
+        return "\n".join(lines[starts[-1] :]).removeprefix("error: ")
+    ending = f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    return "\n".join([f"{ending} and no error message", *lines[-NUM_LOG_LINES:]])
 
 
 def format_value(value: Any) -> str:

@@ -19,12 +19,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import yaml
 from pydantic import BaseModel
-from record_jobs import Job, flatten, list_remaining
+from record_jobs import flatten, list_remaining
 
 from seqwise.applicability import check_effects, list_changed
 from seqwise.budget import Budget
@@ -117,16 +116,3 @@ def get_meaning(settings: Settings) -> dict[str, Any]:
     values = flatten(settings.model_dump(exclude_unset=True))
     is_set = {name: value for name, value in values.items() if value is not None}
     return is_set | {"budget": Budget.parse(str(settings.budget))}
-
-
-def print_trials(jobs: Sequence[Job]) -> None:
-    """Prints the finished trials of each recipe, the best one first."""
-    for name in dict.fromkeys(job.name for job in jobs):
-        trials = {job.folder: job for job in jobs if job.name == name}
-        recipe = next(iter(trials.values())).recipe
-        key = next(iter(recipe.evaluations))
-        values = {folder: [job.read_values("valid")[key] for job in jobs if job.folder == folder] for folder in trials}
-        print(f"\n{name}: {recipe.unit} of the validation split, mean over seeds")
-        for folder in sorted(trials, key=lambda each: fmean(values[each]), reverse=not recipe.lower_is_better):
-            mean, count = fmean(values[folder]), len(values[folder])
-            print(f"  {mean:9.5g} ({count})  {trials[folder].changes or 'as in the recipe'}", flush=True)

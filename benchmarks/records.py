@@ -26,6 +26,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -34,8 +35,18 @@ from pathlib import Path
 from typing import IO
 
 from gpu_sharing import PERCENTAGE, share_gpu
-from record_jobs import Command, Job, build_command_line, get_output_file, is_published, save_result
-from record_trials import build_trials, parse_overrides, print_trials, read_search
+from record_jobs import (
+    Command,
+    Failure,
+    Job,
+    build_command_line,
+    find_error,
+    get_output_file,
+    is_published,
+    save_result,
+)
+from record_tables import print_trials
+from record_trials import build_trials, parse_overrides, read_search
 
 from seqwise.cli.recipes import read_and_check_recipe
 from seqwise.environment import count_cpus
@@ -58,16 +69,19 @@ class JobProcess:
     command: Command
     process: subprocess.Popen[bytes]
     files: list[IO[bytes]]
+    log_size: int  # of the job, before this command
+    earlier_failure: str
 
     @classmethod
     def start(cls, job: Job, command: Command, variables: Mapping[str, str]) -> JobProcess:
         paths = [(job.log, "ab")] if command.output is None else [(job.log, "ab"), (f"{command.output}.part", "wb")]
         files = [open(path, mode) for path, mode in paths]  # noqa: SIM115 - closed by `finish`
+        log_size, earlier_failure = files[0].tell(), job.read_failure()
         process = subprocess.Popen(
             build_command_line(command), stdin=subprocess.DEVNULL, stdout=files[-1], stderr=files[0],
             env={**os.environ, **variables}, start_new_session=True, preexec_fn=end_with_parent,
         )  # fmt: skip
-        return cls(job, command, process, files)
+        return cls(job, command, process, files, log_size, earlier_failure)
 
     @property
     def is_training(self) -> bool:
@@ -81,6 +95,12 @@ class JobProcess:
         if self.command.output is not None and status == 0:
             os.replace(f"{self.command.output}.part", self.command.output)
         return status
+
+    def read_error(self, status: int) -> str:
+        """Returns the error message of this command, which failed."""
+        failure = self.job.read_failure()
+        log = self.job.log.read_bytes()[self.log_size :].decode("utf-8", "replace")
+        return find_error(failure if failure != self.earlier_failure else "", log, status)
 
 
 def end_with_parent() -> None:
@@ -101,7 +121,7 @@ class Scheduler:
         self.num_slots, self.log, self.mps_variables = num_slots, log, mps_variables
         self.running: list[JobProcess] = []
         self.done: list[Job] = []
-        self.failed: list[Job] = []
+        self.failed: list[Failure] = []
         self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self.is_stopped = False
 
@@ -159,12 +179,10 @@ class Scheduler:
             if status == 0:
                 self.waiting.insert(0, each.job)
             else:
-                self.failed.append(each.job)
-                lines = each.job.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-4:]
-                text = "\n".join(f"  {line}" for line in lines)
-                self.log(
-                    f"{each.job.title}: {each.command.title} failed with status {status} ({each.job.log}):\n{text}"
-                )
+                failure = Failure(each.job, each.command, each.read_error(status))
+                self.failed.append(failure)
+                problem = f"{each.command.title} failed with status {status} ({each.job.log})"
+                self.log(f"{each.job.title}: {problem}:\n{textwrap.indent(failure.error, '  ')}")
 
     def _report(self) -> None:
         for each in self.running:
@@ -284,7 +302,7 @@ def run(options: argparse.Namespace) -> int:
         scheduler = Scheduler(jobs, options.jobs, options.minutes, log, mps_variables)
         scheduler.run(report)
     if options.search or any(job.overrides for job in jobs):
-        print_trials(scheduler.done)
+        print_trials(scheduler.done, scheduler.failed)
     if scheduler.is_stopped:
         return INTERRUPTED
     missed = [line for item in recipes.items() for line in check(*item, options.out)] if reads_test else []

@@ -277,6 +277,48 @@ def test_a_search_ends_with_its_trials_the_best_one_first(records, recipe_file, 
     ]  # fmt: skip
 
 
+FAIL = """
+import json, pathlib, sys
+config = open(sys.argv[sys.argv.index("--config") + 1]).read()
+folder = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+for line in ("reading", "error: an earlier line", "error: no luck", "errors.txt:2: wrong", "Try again.", "And again."):
+    print(line, file=sys.stderr)
+folder.mkdir()
+if "width: 3" in config:
+    (folder / "failure.json").write_text(json.dumps({"problem": "the loss is nan", "fix": "Less.", "time": ""}))
+sys.exit(1)
+"""
+
+
+def test_failed_trials_are_listed_with_their_reason(records, recipe_file, monkeypatch, capsys):
+    use_programs(records, monkeypatch, FAIL)
+    words = [*write_search(recipe_file, {"network.width": 3}, {"network.width": 4}), "--seeds", "0"]
+    assert records.main(words) == 1
+    out, err = capsys.readouterr()
+    assert ("):\n  the loss is nan\n  Less.\n") in err
+    assert ("):\n  no luck\n  errors.txt:2: wrong\n  Try again.\n  And again.\n") in err
+    title = f"{recipe_file}: twice the perplexity of the validation split, mean over seeds"
+    assert out.partition(f"\n{title}\n")[2].splitlines() == [
+        "  failed         network.width 3, seed 0: training: the loss is nan",
+        "  failed         network.width 4, seed 0: training: no luck",
+    ]
+
+
+def test_the_error_of_an_earlier_command_is_not_that_of_this_one(records, make_job, monkeypatch):
+    job, messages = make_job(), []
+    job.prepare()
+    write_file(job.log, "error: of yesterday\n")
+    write_file(job.run / "failure.json", json.dumps({"problem": "of yesterday", "fix": "", "time": ""}))
+    use_programs(records, monkeypatch, "import sys; print('now', file=sys.stderr); sys.exit(3)")
+    scheduler = records.Scheduler([job], 1, None, messages.append)
+    scheduler.run(lambda job: None)
+    assert [each.error for each in scheduler.failed] == ["ended with status 3 and no error message\nnow"]
+    use_programs(records, monkeypatch, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    scheduler = records.Scheduler([job], 1, None, messages.append)
+    scheduler.run(lambda job: None)
+    assert [each.error for each in scheduler.failed] == ["ended by SIGKILL and no error message"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
