@@ -190,6 +190,10 @@ class Job:
         path = self.run / FAILURE_FILE
         return path.read_text(encoding="utf-8") if path.is_file() else ""
 
+    def describe_state(self) -> str:
+        """Returns the newest step and validation of an unfinished run, or that it has not been started."""
+        return self.describe_progress() if (self.run / CONFIG).is_file() else "not started"
+
     def describe_progress(self) -> str:
         """Returns the newest step and validation of a run that is training."""
         rows = read_metrics(self.run / "metrics.jsonl")

@@ -1,4 +1,7 @@
-"""The tables at the end of `records.py`: trials and results, and what failed. This module starts no process."""
+"""The tables at the end of `records.py`: trials and results, what is unfinished and what failed.
+
+This module starts no process.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ from statistics import fmean
 from record_jobs import Failure, Job
 
 
-def print_trials(done: Sequence[Job], failures: Sequence[Failure]) -> None:
-    """Prints the trials of each recipe, the best one first; those that failed are last, with the reason."""
-    for name in dict.fromkeys(job.name for job in (*done, *(each.job for each in failures))):
-        jobs = [job for job in done if job.name == name]
-        others = [(each.job, "failed", each.describe()) for each in failures if each.job.name == name]
+def print_trials(done: Sequence[Job], unfinished: Sequence[Job], failures: Sequence[Failure]) -> None:
+    """Prints the trials of each recipe, the best one first, then those that are unfinished and those that failed."""
+    states = [(job, "unfinished", job.describe_state()) for job in unfinished]
+    states += [(each.job, "failed", each.describe()) for each in failures]
+    for name in dict.fromkeys(job.name for job in (*done, *(job for job, *_ in states))):
+        jobs, others = [job for job in done if job.name == name], [each for each in states if each[0].name == name]
         trials = {job.folder: job for job in jobs}
         recipe = (jobs or [others[0][0]])[0].recipe
         key = next(iter(recipe.evaluations))

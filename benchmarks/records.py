@@ -122,6 +122,7 @@ class Scheduler:
         self.running: list[JobProcess] = []
         self.done: list[Job] = []
         self.failed: list[Failure] = []
+        self.unfinished: list[Job] = []
         self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self.is_stopped = False
 
@@ -147,6 +148,12 @@ class Scheduler:
             self._end_processes()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+        for job in self.waiting:  # after a stop: earlier commands may have finished some
+            if job.find_next() is None:
+                self.done.append(job)
+                on_done(job)
+            else:
+                self.unfinished.append(job)
 
     def _start_waiting(self, on_done: Callable[[Job], None]) -> None:
         while (job := self._find_job()) is not None:
@@ -201,6 +208,7 @@ class Scheduler:
             each.finish()
             progress = f" ({each.job.describe_progress()})" if each.is_training else ""
             self.log(f"{each.job.title}: stopped{progress}; the same command continues it.")
+            self.unfinished.append(each.job)
         self.running = []
 
 
@@ -302,7 +310,7 @@ def run(options: argparse.Namespace) -> int:
         scheduler = Scheduler(jobs, options.jobs, options.minutes, log, mps_variables)
         scheduler.run(report)
     if options.search or any(job.overrides for job in jobs):
-        print_trials(scheduler.done, scheduler.failed)
+        print_trials(scheduler.done, scheduler.unfinished, scheduler.failed)
     if scheduler.is_stopped:
         return INTERRUPTED
     missed = [line for item in recipes.items() for line in check(*item, options.out)] if reads_test else []

@@ -660,6 +660,30 @@ def test_an_interrupt_lets_trainings_save(records, recipe_file, make_job, tmp_pa
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_an_interrupted_search_lists_what_is_finished_and_the_newest_validation_of_the_rest(
+    records, recipe_file, monkeypatch, capsys
+):
+    use_programs(records, monkeypatch, "import time; time.sleep(60)")
+    trials = [{"network.width": width} for width in (3, 4, 5)]
+    words = [*write_search(recipe_file, *trials), "--seeds", "0", "--minutes", "0.0001"]
+    running, finished, waiting = records.build_jobs(records.parse_arguments(words))
+    write_file(running.run / "config.yaml")
+    row = dict.fromkeys(("loss", "gradient_norm", "learning_rate", "seconds"), 1.0) | {"tokens": 10, "step": 20}
+    row |= {"progress": 0.2, "tokens_per_second": 2000.0, "validation": {"loss": 2.0, "perplexity": 7.389}}
+    write_file(running.run / "metrics.jsonl", json.dumps(row) + "\n")
+    finish_training(finished)
+    while (command := finished.find_next()) is not None:
+        write_file(command.output, '{"perplexity": 30}')
+    assert records.main(words) == 130
+    title = f"{recipe_file}: twice the perplexity of the validation split, mean over seeds"
+    assert capsys.readouterr().out.partition(f"\n{title}\n")[2].splitlines() == [
+        "         60 (1)  network.width 4",
+        "  unfinished     network.width 3, seed 0: 20%, step 20, 2,000 tokens/s; validation: loss 2, perplexity 7.389",
+        "  unfinished     network.width 5, seed 0: not started",
+    ]
+    assert waiting.describe_state() == "not started"
+
+
 def test_progress_has_the_newest_step_and_validation(make_job):
     job = make_job()
     assert job.describe_progress() == "reading"
