@@ -5,16 +5,23 @@ This module starts no process.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 
-from record_jobs import Failure, Job
+from record_jobs import Failure, Job, get_output_file
+
+from seqwise.cli import console
+from seqwise.cli.recipes import format_average
+from seqwise.recipe_files import Recipe, find_recipe
+from seqwise.recipe_results import Average, average, get_results_file, read_results
+
+RESULT_COLUMNS = ("recipe", "evaluation", "metric", "validation", "test", "required", "verdict")
 
 
 def print_trials(done: Sequence[Job], unfinished: Sequence[Job], failures: Sequence[Failure]) -> None:
     """Prints the trials of each recipe, the best one first, then those that are unfinished and those that failed."""
-    states = [(job, "unfinished", job.describe_state()) for job in unfinished]
-    states += [(each.job, "failed", each.describe()) for each in failures]
+    states = list_states(unfinished, failures)
     for name in dict.fromkeys(job.name for job in (*done, *(job for job, *_ in states))):
         jobs, others = [job for job in done if job.name == name], [each for each in states if each[0].name == name]
         trials = {job.folder: job for job in jobs}
@@ -27,3 +34,51 @@ def print_trials(done: Sequence[Job], unfinished: Sequence[Job], failures: Seque
             print(f"  {mean:9.5g} ({count})  {trials[folder].changes or 'as in the recipe'}", flush=True)
         for job, state, text in others:
             print(f"  {state:13}  {job.changes or 'as in the recipe'}, seed {job.seed}: {text}", flush=True)
+
+
+def print_results(
+    recipes: Mapping[str, Recipe], out: Path, unfinished: Sequence[Job], failures: Sequence[Failure]
+) -> bool:
+    """Prints the mean of each evaluation over the seeds in OUT; returns whether all reach what they must.
+
+    That is the number that the recipe requires and, within its tolerance, our earlier result.
+    """
+    rows, is_reached = [list(RESULT_COLUMNS)], True
+    for name, recipe in recipes.items():
+        results, published = read_results(get_output_file(out, name)), read_results(get_results_file(name))
+        if results is None or results.digest != recipe.compute_digest():
+            continue
+        for key, evaluation in recipe.evaluations.items():
+            valid, test = (average(results, split, key) for split in ("valid", "test"))
+            mean = valid if recipe.split == "valid" else test
+            if mean is None:
+                continue
+            before = None
+            if published is not None and published.digest == results.digest:
+                before = average(published, recipe.split, key)
+            verdict, is_met = judge_result(recipe, key, mean, before)
+            is_reached &= is_met
+            numbers = [format_average(each) if each else "–" for each in (valid, test)]
+            rows.append([find_recipe(name).stem, key, recipe.unit, *numbers, f"{evaluation.required:g}", verdict])
+    if len(rows) > 1:
+        print("\n" + "\n".join(console.align(rows, num_left=3)))
+    for job, state, text in list_states(unfinished, failures):
+        print(f"  {state:13}  {job.title}: {text}", flush=True)
+    return is_reached
+
+
+def judge_result(recipe: Recipe, key: str, mean: Average, before: Average | None) -> tuple[str, bool]:
+    """Returns what the mean of an evaluation reaches, and whether that is enough; `before` is our earlier result."""
+    evaluation = recipe.evaluations[key]
+    is_reached = recipe.is_as_good_as(mean.mean, evaluation.required)
+    reached = "goal reached" if recipe.is_as_good_as(mean.mean, evaluation.goal) else "required reached"
+    verdict = reached if is_reached else "not reached"
+    if before is not None and abs(before.mean - mean.mean) > evaluation.tolerance:
+        return f"{verdict}, not reproduced: {before.mean:.4g} ± {evaluation.tolerance:g}", False
+    return verdict, is_reached
+
+
+def list_states(unfinished: Sequence[Job], failures: Sequence[Failure]) -> list[tuple[Job, str, str]]:
+    """Returns the jobs without a result, each with its state and a line about it."""
+    states = [(job, "unfinished", job.describe_state()) for job in unfinished]
+    return states + [(each.job, "failed", each.describe()) for each in failures]

@@ -599,11 +599,57 @@ def test_a_missed_requirement_and_a_failed_run_give_status_1(records, recipe_fil
     words = ["--recipes", str(recipe_file), "--seeds", "0", "--out", str(tmp_path / "out")]
     use_programs(records, monkeypatch, "import sys; sys.exit('out of luck')")
     assert records.main(words) == 1
-    assert "own, seed 0: training failed with status 1" in (err := capsys.readouterr().err)
+    out, err = capsys.readouterr()
+    assert "own, seed 0: training failed with status 1" in err
     assert "out of luck" in err
+    assert "  failed         own, seed 0: training: ended with status 1 and no error message\n" in out
     use_programs(records, monkeypatch, TRAIN, "print('{\"perplexity\": 600}')")
     assert records.main(words) == 1
-    assert "static: 1200, required 1000" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines()[-1].split()[-5:] == ["1200", "(1)", "1000", "not", "reached"]
+
+
+def test_recipe_files_end_with_a_table_of_their_results(
+    records, record_jobs, recipe_file, tmp_path, monkeypatch, capsys
+):
+    other = recipe_file.with_name("other.yaml")
+    other.write_text(RECIPE.partition("  slow:")[0].replace("selection", "split: valid\nselection"))
+    evaluate = "import sys; print('{\"perplexity\": %d}' % (40 + 20 * ('other' in sys.argv[2]) + int(sys.argv[2][-1])))"
+    started = use_programs(records, monkeypatch, TRAIN, evaluate)
+    words = ["--recipes", f"{recipe_file},{other}", "--seeds", "0,1", "--out", str(tmp_path / "out")]
+    assert records.main(words) == 0
+    table = [
+        "recipe  evaluation  metric                   validation           test  required           verdict",
+        "own     static      twice the perplexity  81 ± 1.4 (2)   81 ± 1.4 (2)      1000      goal reached",
+        "own     slow        twice the perplexity  81 ± 1.4 (2)   81 ± 1.4 (2)      1000      goal reached",
+        "other   static      twice the perplexity  121 ± 1.4 (2)             –      1000  required reached",
+    ]
+    out, err = capsys.readouterr()
+    assert [line.split() for line in out.splitlines()[-4:]] == [line.split() for line in table]
+    assert "Write them into the repository" not in err
+    del started[:]
+    assert records.main([*words, "--missing"]) == 0  # the repository has none, but OUT has all
+    assert started == []
+    assert capsys.readouterr().out.splitlines()[-4:] == out.splitlines()[-4:]
+    file, recipe = record_jobs.get_results_file(str(recipe_file)), read_recipe(str(recipe_file))
+    seed = {
+        "minutes": 1.0,
+        "device": "",
+        "jobs": 1,
+        "date": "",
+        "version": "",
+        "validation": {},
+        "test": {"slow": 80.0},
+    }
+    write_file(file, json.dumps({"recipe": "own", "digest": recipe.compute_digest(), "seeds": {0: seed}}))
+    assert records.main(words) == 1
+    assert "goal reached, not reproduced: 80 ± 0.5" in capsys.readouterr().out.splitlines()[-2]
+
+
+def test_validation_alone_ends_with_a_table_too(records, recipe_file, tmp_path, monkeypatch, capsys):
+    use_programs(records, monkeypatch, TRAIN, EVALUATE)
+    words = ["--recipes", str(recipe_file), "--seeds", "0,1", "--validation-only", "--out", str(tmp_path / "out")]
+    assert records.main(words) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "         80 (2)  as in the recipe"
 
 
 WAIT = """
