@@ -54,15 +54,15 @@ class Command:
 
 @dataclass(frozen=True)
 class Failure:
-    """A command of a job that failed, and its error message."""
+    """What failed of a job, such as its training, and the error message."""
 
     job: Job
-    command: Command
+    title: str
     error: str
 
     def describe(self) -> str:
         """Returns one line."""
-        return f"{self.command.title}: {self.error.partition(chr(10))[0]}"
+        return f"{self.title}: {self.error.partition(chr(10))[0]}"
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,8 @@ class Job:
                 if metric not in metrics:
                     problem = f"the recipe has the metric {metric!r}; there are {', '.join(metrics)}."
                     raise UsageError(problem, file=find_recipe(self.name))
+                if metrics[metric] is None:  # in JSON; training has diverged
+                    raise UsageError(f"the {metric} of the {split} split is not a finite number.", file=path)
                 values[name] = metrics[metric] * self.recipe.scale
         return values
 

@@ -82,3 +82,10 @@ def list_states(unfinished: Sequence[Job], failures: Sequence[Failure]) -> list[
     """Returns the jobs without a result, each with its state and a line about it."""
     states = [(job, "unfinished", job.describe_state()) for job in unfinished]
     return states + [(each.job, "failed", each.describe()) for each in failures]
+
+
+def format_values(values: dict[str, float]) -> str:
+    """Returns metrics by name of the evaluation; without the name if there is only one."""
+    if len(values) == 1:
+        return f"{next(iter(values.values())):.4g}"
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())

@@ -36,7 +36,7 @@ from typing import IO
 
 from gpu_sharing import PERCENTAGE, share_gpu
 from record_jobs import Command, Failure, Job, build_command_line, find_error, is_published, save_result
-from record_tables import print_results, print_trials
+from record_tables import format_values, print_results, print_trials
 from record_trials import build_trials, parse_overrides, read_search
 
 from seqwise.cli.recipes import read_and_check_recipe
@@ -141,8 +141,7 @@ class Scheduler:
                 signal.signal(number, handler)
         for job in self.waiting:  # after a stop: earlier commands may have finished some
             if job.find_next() is None:
-                self.done.append(job)
-                on_done(job)
+                self._finish(job, on_done)
             else:
                 self.unfinished.append(job)
 
@@ -151,11 +150,20 @@ class Scheduler:
             self.waiting.remove(job)
             command = job.find_next()
             if command is None:
-                self.done.append(job)
-                on_done(job)
+                self._finish(job, on_done)
                 continue
             self.log(f"{job.title}: {command.title}")
             self.running.append(JobProcess.start(job, command, self._build_variables(job)))
+
+    def _finish(self, job: Job, on_done: Callable[[Job], None]) -> None:
+        """Reports a complete job; one whose result cannot be used has failed, which does not end the others."""
+        try:
+            on_done(job)
+        except UsageError as error:
+            self.failed.append(Failure(job, "result", error.problem))
+            self.log(f"{job.title}: {error}")
+        else:
+            self.done.append(job)
 
     def _find_job(self) -> Job | None:
         """Returns the first waiting job for which enough slots are free."""
@@ -177,7 +185,7 @@ class Scheduler:
             if status == 0:
                 self.waiting.insert(0, each.job)
             else:
-                failure = Failure(each.job, each.command, each.read_error(status))
+                failure = Failure(each.job, each.command.title, each.read_error(status))
                 self.failed.append(failure)
                 problem = f"{each.command.title} failed with status {status} ({each.job.log})"
                 self.log(f"{each.job.title}: {problem}:\n{textwrap.indent(failure.error, '  ')}")
@@ -386,13 +394,6 @@ def publish(out: Path) -> int:
         else:
             log(f"{each.recipe} is not a recipe of the repository, and is left out.")
     return subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py")], check=False).returncode
-
-
-def format_values(values: dict[str, float]) -> str:
-    """Returns metrics by name of the evaluation; without the name if there is only one."""
-    if len(values) == 1:
-        return f"{next(iter(values.values())):.4g}"
-    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
 
 
 def log(message: str) -> None:

@@ -304,6 +304,28 @@ def test_failed_trials_are_listed_with_their_reason(records, recipe_file, monkey
     ]
 
 
+@pytest.mark.parametrize(
+    ("metrics", "problem"),
+    [
+        ('{"perplexity": null}', "the perplexity of the valid split is not a finite number."),  # a diverged training
+        ('{"loss": 3}', "the recipe has the metric 'perplexity'; there are loss."),
+    ],
+)
+def test_a_result_that_is_no_number_does_not_end_the_other_trials(
+    records, recipe_file, monkeypatch, capsys, metrics, problem
+):
+    evaluate = f"import sys; print('{metrics}' if 'width=3' in sys.argv[2] else '{{\"perplexity\": 30}}')"
+    use_programs(records, monkeypatch, TRAIN, evaluate)
+    words = [*write_search(recipe_file, {"network.width": 3}, {"network.width": 4}), "--seeds", "0"]
+    assert records.main(words) == 1
+    out, err = capsys.readouterr()
+    assert problem in err
+    assert out.splitlines()[-2:] == [
+        "         60 (1)  network.width 4",
+        f"  failed         network.width 3, seed 0: result: {problem}",
+    ]
+
+
 def test_the_error_of_an_earlier_command_is_not_that_of_this_one(records, make_job, monkeypatch):
     job, messages = make_job(), []
     job.prepare()
