@@ -23,9 +23,10 @@ from seqwise.metrics.evaluation import TASK_METRICS, compute_metric
 from seqwise.tasks import get_task
 from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.api import TrainedModel
+from seqwise.training.create import create_run
 from seqwise.training.distribution import World
 from seqwise.training.run import RUN_FOLDER, Run
-from seqwise.training.training_run import TrainingRun, create_run, open_training
+from seqwise.training.training_run import TrainingRun, open_training
 
 ROWS: dict[str, TaskRow] = {
     path.stem.removeprefix("rows_"): import_module(path.stem).ROW

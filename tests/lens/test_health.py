@@ -20,8 +20,9 @@ from seqwise.lens.health_checks.curves import suggest_longer_training
 from seqwise.lens.health_checks.evidence import RunEvidence
 from seqwise.locks import lock_folder
 from seqwise.training.api import TrainedModel
+from seqwise.training.create import create_run
 from seqwise.training.run import Run
-from seqwise.training.training_run import create_run, open_training
+from seqwise.training.training_run import open_training
 
 TINY_LANGUAGE = {
     "task": "language",

@@ -13,8 +13,9 @@ import seqwise
 from seqwise.config import parse_settings
 from seqwise.errors import RunError, SeqwiseError, UsageError
 from seqwise.tasks.init_from_run import copy_weights, inherit_settings
+from seqwise.training.create import create_run
 from seqwise.training.run import Run
-from seqwise.training.training_run import create_run, open_training
+from seqwise.training.training_run import open_training
 
 SMALL = {
     "budget": "1k-tokens",

@@ -32,7 +32,7 @@ from seqwise.tasks.language.scoring import choose_num_streams
 from seqwise.tasks.language.task import PROMPT_TOKENS
 from seqwise.tasks.task import InferenceOptions
 from seqwise.tasks.translate import generation
-from seqwise.training.training_run import create_run
+from seqwise.training.create import create_run
 
 SMALL = {
     "budget": "1-epochs",

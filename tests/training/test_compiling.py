@@ -17,7 +17,7 @@ from seqwise.layers.record import record
 from seqwise.layers.transformer import Decoder, Encoder, EncoderDecoder, PreNormDecoderLayer, PreNormEncoderLayer
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.model import LanguageModel
-from seqwise.training import training_run
+from seqwise.training import create, training_run
 from seqwise.training.initialization import compile_layers, find_compilable_stacks
 from seqwise.training.run import Run
 
@@ -213,12 +213,12 @@ def test_a_recipe_that_compiles_is_trained_uncompiled_on_a_cpu(book, tmp_path):
 
 @pytest.mark.parametrize("family", ["lstm", "feedforward"])
 def test_compile_of_a_family_without_transformer_layers_is_an_error(book, tmp_path, monkeypatch, family):
-    monkeypatch.setattr(training_run, "choose_device", lambda settings: GPU)
+    monkeypatch.setattr(create, "choose_device", lambda settings: GPU)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=False: False)
     settings = Settings(model=family, task="language", budget="10s")
     settings.training.compile = True
     with pytest.raises(UsageError, match="nothing to compile"):
-        training_run.create_run(str(book), settings, tmp_path / "run")
+        create.create_run(str(book), settings, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -23,9 +23,9 @@ from seqwise.cli.main import main
 from seqwise.config import parse_settings
 from seqwise.errors import UsageError
 from seqwise.training import launcher, loopback
+from seqwise.training.create import create_run
 from seqwise.training.heartbeat import Heartbeats, Row
 from seqwise.training.launcher import LostProcessError
-from seqwise.training.training_run import create_run
 
 STEPS = 120
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "seqwise"]

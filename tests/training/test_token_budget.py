@@ -24,10 +24,11 @@ from seqwise.config import Settings, merge_settings
 from seqwise.data.batch import TokenBatch
 from seqwise.tasks.task import Task
 from seqwise.training import memory
+from seqwise.training.create import create_run
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.memory import SequenceRange, select_sequences, split_ranges
 from seqwise.training.run import Run
-from seqwise.training.training_run import TrainingRun, create_run, open_training
+from seqwise.training.training_run import TrainingRun, open_training
 
 sys.path.append(str(Path(__file__).parents[1] / "contracts"))  # small data of each task
 ROWS = {task: import_module(f"rows_{task}").ROW for task in ("classify", "tag", "translate", "caption", "forecast")}

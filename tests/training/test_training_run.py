@@ -16,10 +16,10 @@ from seqwise.cli.progress import TrainingDisplay
 from seqwise.config import parse_settings
 from seqwise.training import training_run
 from seqwise.training.checkpoints import load_newest_checkpoint
+from seqwise.training.create import create_run
 from seqwise.training.distribution import defer_interrupts
 from seqwise.training.loop import Step
 from seqwise.training.run import Run
-from seqwise.training.training_run import create_run
 
 NUM_STEPS = 30
 BUDGET = f"{NUM_STEPS * TOKENS_PER_STEP}-tokens"

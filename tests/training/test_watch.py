@@ -21,9 +21,10 @@ from seqwise.layers import LSTM
 from seqwise.layers.diagnostics import compute_dead_share, compute_saturation
 from seqwise.training import watch
 from seqwise.training.checkpoints import load_newest_checkpoint
+from seqwise.training.create import create_run
 from seqwise.training.probe import Probe, list_probed_values
 from seqwise.training.run import Run
-from seqwise.training.training_run import TrainingRun, create_run, open_training
+from seqwise.training.training_run import TrainingRun, open_training
 
 LANGUAGE = {
     "network": {"width": 16, "depth": 2},

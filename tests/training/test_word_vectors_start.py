@@ -15,8 +15,9 @@ from seqwise.cli.main import main
 from seqwise.config import parse_settings
 from seqwise.errors import RunError, UsageError
 from seqwise.text.tokenizer import Tokenizer
+from seqwise.training.create import create_run
 from seqwise.training.run import Run
-from seqwise.training.training_run import create_run, open_training
+from seqwise.training.training_run import open_training
 from seqwise.training.word_vectors import INITIAL_NORM, WordVectors
 from seqwise.vectors.keyed import KeyedVectors, Subwords
 

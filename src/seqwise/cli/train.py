@@ -233,8 +233,8 @@ def _create_run(args: Train, argv: Sequence[str], world: World, lock: ExitStack)
     """Reads the data, and creates and locks the run folder in the first process; opens it in the others."""
     from seqwise.cli.progress import ProgressBar
     from seqwise.tasks.guess import detect_task
+    from seqwise.training.create import create_run
     from seqwise.training.run import RUN_FOLDER, Run
-    from seqwise.training.training_run import create_run
 
     if not world.is_first:
         return Run.open(world.broadcast_text("")), None

@@ -40,11 +40,12 @@ from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Task
 from seqwise.tasks.training_summary import MISSING_SUMMARY, TrainingSummary
 from seqwise.training.checkpoints import load_weights
 from seqwise.training.choices import choose_device
+from seqwise.training.create import create_run
 from seqwise.training.distribution import defer_interrupts
 from seqwise.training.loop import Step
 from seqwise.training.run import RUN_FOLDER, WEIGHTS, Run
 from seqwise.training.step import get_objective
-from seqwise.training.training_run import create_run, open_training
+from seqwise.training.training_run import open_training
 
 
 def train(

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from seqwise.config import parse_settings
 from seqwise.digests import read_object
+from seqwise.environment import get_version
 from seqwise.errors import RunError, SaveError, UsageError, suggest_path
 from seqwise.families import FAMILY_FILES, list_family_names
 from seqwise.files import explain_cause, explain_write_errors, remove_empty, write_text
@@ -39,7 +40,7 @@ from seqwise.locks import read_command
 from seqwise.new_folders import OTHER_FOLDER_FIX, FolderKind
 from seqwise.resolved_settings import ResolvedSettings, drop_placeholders
 from seqwise.tasks.attributes import check_attributes
-from seqwise.tasks.task import ATTRIBUTES_FILE, DAMAGED_RUN_FIX, Preprocessor
+from seqwise.tasks.task import ATTRIBUTES_FILE, DAMAGED_RUN_FIX, Preprocessor, Task
 from seqwise.tasks.training_summary import SUMMARY_FILE, TrainingSummary
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training import rows
@@ -82,6 +83,11 @@ class RunMetadata:
     seqwise_version: str
     format: int = FORMAT
     recipe: str = ""  # its name or file, as given; empty without one
+
+    @classmethod
+    def create(cls, data: str, task: Task, command: str = "", recipe: str = "") -> RunMetadata:
+        """Returns the metadata of a new run on the data of the prepared task."""
+        return cls(data, task.fingerprint, task.split_rule, command, get_version(), recipe=recipe)
 
     def to_yaml(self) -> str:
         """Returns the section of config.yaml; without the recipe if there is none."""

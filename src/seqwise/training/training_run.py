@@ -1,6 +1,6 @@
-"""One training run from data to model card, for `seqwise train` and `seqwise.train`.
+"""The training of a run, up to its model card, for `seqwise train` and `seqwise.train`.
 
-A new run is a resumed run without a checkpoint: `create_run` creates the folder, `open_training` continues from its
+A new run is a resumed run without a checkpoint: `create.py` creates the folder, `open_training` continues from its
 content. `TrainingRun.steps` yields the steps of the loop and saves; the caller displays them.
 """
 
@@ -8,26 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
-from seqwise import environment
-from seqwise.applicability import check_effects, list_changed
 from seqwise.budget import Budget
-from seqwise.callbacks import LogFunction, ProgressCallback, no_log
-from seqwise.config import Settings
+from seqwise.callbacks import LogFunction, no_log
 from seqwise.errors import NonFiniteError, RunError, UsageError
-from seqwise.families import FAMILY_FILES, get_family
-from seqwise.kernels.recurrence.availability import describe_backend
+from seqwise.families import get_family
 from seqwise.layers import Recurrent
-from seqwise.recipe_files import describe_other_data
-from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
 from seqwise.tasks.checks import check_precision
-from seqwise.tasks.defaults import resolve
-from seqwise.tasks.guess import detect_task
-from seqwise.tasks.task import Preprocessor, Task
+from seqwise.tasks.task import Task
 from seqwise.training.card import build_curve_svg, build_model_card
 from seqwise.training.checkpoints import (
     get_weights,
@@ -36,20 +27,14 @@ from seqwise.training.checkpoints import (
     remove_unusable_checkpoints,
     save_checkpoint,
 )
-from seqwise.training.choices import build_defaults_context, choose_device, explain_reading
+from seqwise.training.choices import choose_device
 from seqwise.training.clock import read_clock
 from seqwise.training.distribution import World, get_local_device
 from seqwise.training.health_monitor import open_monitor
-from seqwise.training.initialization import (
-    check_compilation,
-    compile_layers,
-    format_settings,
-    inherit_from_run,
-    initialize_weights,
-)
+from seqwise.training.initialization import compile_layers, initialize_weights
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.memory import explain_out_of_memory
-from seqwise.training.run import MODEL_FILE, RUN_FOLDER, Run, RunMetadata, Summary
+from seqwise.training.run import Run, Summary
 from seqwise.training.samples import open_samples
 from seqwise.training.single_pass import SinglePassRun
 from seqwise.training.step import get_objective
@@ -65,97 +50,11 @@ from seqwise.training.validation import (
     measure_share,
 )
 from seqwise.training.watch import LayerWatch
-from seqwise.training.word_vectors import WordVectors
-from seqwise.user_files import get_files_by_name
 
 MAX_UNSAVED_SECONDS = 120  # seconds of training that a killed process can lose
 LARGE_MODEL_BYTES = 16 * 2**20  # the checkpoint of such a model takes so long that not every validation has one
 MIN_UNSAVED_SECONDS = 60  # between two checkpoints of a large model
 STEPS_PER_LOG = 10  # steps between two lines of metrics.jsonl
-
-
-def create_run(
-    data: str,
-    settings: Settings,
-    folder: Path,
-    *,
-    command: str = "",
-    recipe: str = "",
-    log: LogFunction = no_log,
-    progress: ProgressCallback | None = None,
-    processes: int = 1,
-) -> tuple[Run, Task]:
-    """Reads the data, chooses the settings that are not set, and creates the run folder; removes it on failure.
-
-    `recipe` names the recipe that the settings are from."""
-    if settings.budget is not None:
-        Budget.parse(settings.budget)  # raises an error before the data is read
-    settings = detect_task(settings, data, log)
-    check_effects([settings], list_changed(settings))
-    RUN_FOLDER.check_new(folder)
-    requested, messages = settings.model_copy(deep=True), list[str]()
-
-    def record(message: str) -> None:
-        messages.append(message)
-        log(message)
-
-    settings, task, word_vectors = prepare_task(data, settings, record, progress)
-    vector_width = 0 if word_vectors is None else word_vectors.vectors.dim
-    device = choose_device(settings)
-    resolved, reasons = resolve(settings, build_defaults_context(task, device, processes, vector_width))
-    task.check(resolved)
-    family = get_family(resolved.model)
-    build = (lambda: task.build(resolved)) if family.has_gradients else None
-    check_compilation(resolved, device, build, record if recipe else None)
-    if family.has_gradients:
-        task.batches(resolved, 0, processes)  # raises an error if a batch cannot be divided among the processes
-    choices = {**explain_reading(requested, settings, messages), **reasons}
-    warning = describe_other_data(recipe, task.fingerprint) if recipe else ""
-    run = create_run_folder(folder, data, resolved, task, word_vectors, command, log, choices, recipe)
-    if reasons:
-        log("chosen by rule: " + ", ".join(format_settings(resolved, reasons)))
-    if reason := reasons.get("training.max_epochs"):
-        log(f"training ends after {resolved.training.max_epochs} epochs at most: {reason} (--training.max-epochs).")
-    if warning:
-        log(f"warning: {warning}")
-    return run, task
-
-
-def prepare_task(
-    data: str, settings: Settings, log: LogFunction = no_log, progress: ProgressCallback | None = None
-) -> tuple[Settings, Task, WordVectors | None]:
-    """Returns the settings, the task prepared on the data, and the word vectors of `--vectors`, if any."""
-    start = read_clock()
-    settings, preprocessor = inherit_from_run(settings, log)
-    word_vectors = WordVectors.read(settings, log, progress)
-    if word_vectors is not None and settings.text.extend_vocabulary:
-        preprocessor = Preprocessor(extra_words=word_vectors.vectors.words[: settings.text.extend_vocabulary])
-    task = get_task(settings.task).prepare(data, settings, preprocessor, log=log, progress=progress)
-    task.reading_seconds = read_clock() - start
-    return settings, task, word_vectors
-
-
-def create_run_folder(
-    folder: Path,
-    data: str,
-    settings: ResolvedSettings,
-    task: Task,
-    word_vectors: WordVectors | None = None,
-    command: str = "",
-    log: LogFunction = no_log,
-    choices: dict[str, str] | None = None,
-    recipe: str = "",
-) -> Run:
-    """Creates the folder of a run, with everything that is known before training."""
-    metadata = RunMetadata(data, task.fingerprint, task.split_rule, command, environment.get_version(), recipe=recipe)
-    initial_embeddings = {} if word_vectors is None else word_vectors.match_vocabularies(task, log)
-    description = environment.describe()
-    if get_family(settings.model).build is not None:
-        description[MODEL_FILE] = get_files_by_name(FAMILY_FILES).get(settings.model)
-    if get_family(settings.model).is_recurrent:
-        description["recurrent_path"] = describe_backend(choose_device(settings))
-    summary = task.training_summary
-    return Run.create(folder, settings, metadata, task.preprocessor, description, initial_embeddings, summary, choices)
 
 
 def open_task(run: Run, log: LogFunction = no_log) -> Task:

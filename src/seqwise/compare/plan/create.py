@@ -28,8 +28,8 @@ from seqwise.new_folders import explain_creation_errors
 from seqwise.tasks.guess import detect_task
 from seqwise.tasks.task import Task
 from seqwise.training.choices import build_defaults_context, choose_device
+from seqwise.training.create import prepare_task
 from seqwise.training.launcher import check_process_count
-from seqwise.training.training_run import prepare_task
 
 INDEPENDENT_UNITS = ("texts", "sentences", "pairs", "images")  # names of examples that are independent of each other
 MIN_EXAMPLES = 3  # of a split: with fewer, every difference is chance

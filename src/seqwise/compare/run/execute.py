@@ -61,13 +61,14 @@ from seqwise.training.api import TrainedModel
 from seqwise.training.checkpoints import get_resume_command as resume_training_command
 from seqwise.training.choices import choose_device
 from seqwise.training.clock import read_clock
+from seqwise.training.create import create_run_folder
 from seqwise.training.distribution import World
 from seqwise.training.initialization import compile_layers
 from seqwise.training.launcher import LostProcessError, launch
 from seqwise.training.loop import Trainer
-from seqwise.training.run import CONFIG, WEIGHTS, Run
+from seqwise.training.run import CONFIG, WEIGHTS, Run, RunMetadata
 from seqwise.training.step import get_objective
-from seqwise.training.training_run import create_run_folder, open_training
+from seqwise.training.training_run import open_training
 from seqwise.training.validation import choose_minimum_share
 from seqwise.training.word_vectors import WordVectors
 
@@ -207,8 +208,8 @@ class _Execution:
         if (run_folder / CONFIG).exists() and (run := Run.open(run_folder)).settings == settings:
             return run
         clear_folder(run_folder)
-        vectors = WordVectors.read(settings, no_log)
-        return create_run_folder(run_folder, self.plan.data, settings, task, vectors, command=self.plan.command)
+        metadata = RunMetadata.create(self.plan.data, task, self.plan.command)
+        return create_run_folder(run_folder, settings, task, metadata, WordVectors.read(settings, no_log))
 
     def _train_here(self, run: Run, task: Task) -> None:
         last_report = 0.0
