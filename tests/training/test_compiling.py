@@ -208,7 +208,14 @@ def test_a_recipe_that_compiles_is_trained_uncompiled_on_a_cpu(book, tmp_path):
     messages: list[str] = []
     model = seqwise.train(book, recipe="ptb-transformer", settings=settings, out=tmp_path / "run", log=messages.append)
     assert not model.run.settings.training.compile
-    assert any("not compiled here, because that is for GPUs only" in each for each in messages)
+    assert "the recipe compiles layers, which is for GPUs only: here they are not compiled." in messages
+
+
+def test_a_recipe_does_not_excuse_a_compilation_that_it_does_not_ask_for(book, tmp_path):
+    settings = {"device": "cpu", "budget": "100-tokens", "training.compile": True}
+    with pytest.raises(UsageError, match="compiled for GPUs only"):
+        seqwise.train(book, recipe="ptb-lstm", settings=settings, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("family", ["lstm", "feedforward"])

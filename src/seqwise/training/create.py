@@ -14,7 +14,7 @@ from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.config import Settings
 from seqwise.families import FAMILY_FILES, get_family
 from seqwise.kernels.recurrence.availability import describe_backend
-from seqwise.recipe_files import describe_other_data
+from seqwise.recipe_files import describe_other_data, read_recipe
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
 from seqwise.tasks.defaults import resolve
@@ -22,7 +22,7 @@ from seqwise.tasks.guess import detect_task
 from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.choices import build_defaults_context, choose_device, explain_reading
 from seqwise.training.clock import read_clock
-from seqwise.training.initialization import check_compilation, format_settings, inherit_from_run
+from seqwise.training.initialization import find_compilable_stacks, format_settings, inherit_from_run
 from seqwise.training.run import MODEL_FILE, RUN_FOLDER, Run, RunMetadata
 from seqwise.training.word_vectors import WordVectors
 from seqwise.user_files import get_files_by_name
@@ -59,8 +59,11 @@ def create_run(
     resolved, reasons = resolve(settings, build_defaults_context(task, device, processes, vector_width))
     task.check(resolved)
     family = get_family(resolved.model)
-    build = (lambda: task.build(resolved)) if family.has_gradients else None
-    check_compilation(resolved, device, build, record if recipe else None)
+    if resolved.training.compile and device.type != "cuda" and recipe and read_recipe(recipe).settings.training.compile:
+        resolved.training.compile = False  # a recipe is for a GPU, but can be tried on a CPU
+        log("the recipe compiles layers, which is for GPUs only: here they are not compiled.")
+    if resolved.training.compile:  # raises an error if there is nothing to compile
+        find_compilable_stacks(device, (lambda: task.build(resolved)) if family.has_gradients else None)
     if family.has_gradients:
         task.batches(resolved, 0, processes)  # raises an error if a batch cannot be divided among the processes
     choices = {**explain_reading(requested, settings, messages), **reasons}

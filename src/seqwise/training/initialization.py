@@ -56,23 +56,6 @@ def format_settings(settings: Settings, names: Iterable[str]) -> list[str]:
     return [f"{name.replace('_', '-')} {attrgetter(name)(settings)}" for name in names]
 
 
-def check_compilation(
-    settings: Settings, device: torch.device, build: Callable[[], nn.Module] | None, log: LogFunction | None
-) -> None:
-    """Raises an error if the settings ask for compiled layers where none can be compiled.
-
-    `log` is passed for settings of a recipe: they are for a GPU, so on a CPU the layers are not compiled, and it is
-    called with a message. `build` is that of `find_compilable_stacks`.
-    """
-    if not settings.training.compile:
-        return
-    if log is not None and device.type != "cuda":
-        settings.training.compile = False
-        log("the recipe compiles its layers; they are not compiled here, because that is for GPUs only.")
-        return
-    find_compilable_stacks(device, build)
-
-
 def compile_layers(model: nn.Module, device: torch.device, **options: Any) -> None:
     """Compiles Transformer layers, once for all layers of a stack, when training first calls them.
 
