@@ -14,6 +14,7 @@ Unit = Literal["seconds", "tokens", "epochs"]
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SCALES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "B": 10**9}
 MAX_AMOUNT = 1e15  # of seconds, tokens or epochs
+_MAXIMUM = "the maximum (training.max_epochs)"  # the end of a reason why training has ended
 _EXAMPLES = "Write a time (90s, 5m, 1h), a number of tokens (500k-tokens, 2M-tokens) or of epochs (3-epochs)."
 
 
@@ -21,6 +22,11 @@ def parse_count(text: str) -> int | None:
     """Parses an abbreviated number such as `300k`, `1.5M` or `2000`; returns None for other texts."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMGB]?)", text)
     return None if match is None else round(min(float(match[1]), MAX_AMOUNT + 1) * _SCALES[match[2]])
+
+
+def has_reached_max_epochs(reason: str) -> bool:
+    """Returns whether the reason why a training has ended is its maximum of epochs, rather than its budget."""
+    return reason.endswith(_MAXIMUM)
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class Budget:
         """Returns why training ends after so many epochs."""
         if self.max_epochs and epochs >= self.max_epochs:
             count = f"{self.max_epochs} epochs are" if self.max_epochs > 1 else "1 epoch is"
-            return f"{count} the maximum (training.max_epochs)"
+            return f"{count} {_MAXIMUM}"
         return "the budget is spent"
 
     def build_spent_error(self, seconds: float, tokens: int, epochs: float) -> UsageError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from used_settings import keep_used
 
 import seqwise
+from seqwise.budget import Budget
 from seqwise.lens import health
 from seqwise.lens.health_checks import data as data_checks
 from seqwise.lens.health_checks import interior
@@ -262,12 +264,22 @@ def test_a_budget_of_a_few_updates_is_too_small(small_run):
 def test_the_command_of_a_small_budget_enlarges_what_has_ended_the_training(small_run, monkeypatch):
     trained = small_run("classify", "gru")
     evidence = RunEvidence(trained)
-    evidence.rows = [{"epoch": 1, "ended": "the budget is spent"}]
+    assert evidence.curve.ended == "the budget is spent"
     assert "--resume" in suggest_longer_training(evidence)
     monkeypatch.setattr(trained.settings.training, "max_epochs", 2)
     assert "--resume" in suggest_longer_training(evidence)  # the time was over in the last epoch
-    evidence.rows = [{"epoch": 1, "ended": "2 epochs are the maximum (training.max_epochs)"}]
+    evidence.curve = replace(evidence.curve, ended=Budget.parse("1h", max_epochs=2).explain_end(epochs=2))
     assert suggest_longer_training(evidence).endswith("--training.max-epochs 8")
+
+
+def test_a_maximum_of_a_few_updates_is_too_small_and_not_the_budget(tmp_path):
+    data = write_opinions(tmp_path / "data.tsv", 30, num_words=12)
+    trained, _ = train(data, tmp_path, TINY_LABELS, budget="1h", **{"training.max_epochs": 2})
+    (values,) = health(trained).data.values()
+    (finding,) = [each for each in values["findings"] if "far too small" in each["text"]]
+    assert finding["text"].startswith("The maximum of epochs is far too small: it was reached after ")
+    assert finding["command"].startswith(f"seqwise train {data} --config ")
+    assert finding["command"].endswith("--training.max-epochs 8")
 
 
 @pytest.mark.slow

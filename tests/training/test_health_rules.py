@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from seqwise.budget import Budget
 from seqwise.metrics.evaluation import compute_entropy
 from seqwise.training.health_curve_rules import (
     CURVE_RULES,
@@ -207,6 +208,15 @@ def test_a_small_budget_is_one_whose_last_fifth_still_brings_much():
     assert "from 3.742 to 3.136" in found.text, "means of 100 updates"
     assert find_small_budget(replace(falling, progress=0.9), PROPERTIES) is None, "not yet spent"
     assert "after 90 updates" in find_small_budget(make_curve([6.0] * 9), PROPERTIES).text
+
+
+def test_a_small_maximum_of_epochs_is_no_small_budget():
+    ended = Budget.parse("1h", max_epochs=2).explain_end(epochs=2)
+    falling = find_small_budget(make_curve(np.linspace(6, 3, 100), ended=ended), PROPERTIES)
+    short = find_small_budget(make_curve([6.0] * 9, ended=ended), PROPERTIES)
+    assert "still falling steeply when the maximum of epochs was reached: from 3.742" in falling.text
+    assert short.text == "the maximum of epochs is far too small: it was reached after 90 updates"
+    assert falling.advice == short.advice == "a new run with a larger --training.max-epochs"
 
 
 def test_the_longest_run_is_found():

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from seqwise.budget import has_reached_max_epochs
 from seqwise.training.health_rules import BLOCK_ROWS, Curve, Diagnosis, Rule, RunProperties, find_divergence
 
 OVERFITTED = 0.05  # rise of the validation loss since its best, relative to it
@@ -93,12 +94,19 @@ def find_rising_loss(curve: Curve, properties: RunProperties) -> Diagnosis | Non
 
 
 def find_small_budget(curve: Curve, properties: RunProperties) -> Diagnosis | None:
-    """The budget is spent after fewer than 100 updates, or its last fifth has brought 10 % of the whole improvement."""
+    """The budget is spent after fewer than 100 updates, or its last fifth has brought 10 % of the whole improvement.
+
+    So may be the maximum of epochs.
+    """
     if curve.progress < 1:
         return None
+    limit, end, advice = "the budget", "spent", "a larger budget"
+    if has_reached_max_epochs(curve.ended):
+        limit, end = "the maximum of epochs", "reached"
+        advice = "a new run with a larger --training.max-epochs"
     if curve.num_updates < FEW_UPDATES:
-        text = f"the budget is far too small: it was spent after {curve.num_updates:,} updates"
-        return Diagnosis("small budget", "warning", text, f"fewer than {FEW_UPDATES} updates", advice="a larger budget")
+        text = f"{limit} is far too small: it was {end} after {curve.num_updates:,} updates"
+        return Diagnosis("small budget", "warning", text, f"fewer than {FEW_UPDATES} updates", advice=advice)
     points = curve.validation_losses
     if len(points) < 5:
         points = list(zip(*curve.average_blocks()))
@@ -113,10 +121,10 @@ def find_small_budget(curve: Curve, properties: RunProperties) -> Diagnosis | No
     return Diagnosis(
         "small budget",
         "warning" if share >= 2 * STEEP else "note",
-        f"the loss was still falling steeply when the budget was spent: from {earlier:.3f} to {last:.3f} in its last "
+        f"the loss was still falling steeply when {limit} was {end}: from {earlier:.3f} to {last:.3f} in its last "
         "fifth",
         f"{share:.0%} of the whole improvement from {first:.3f} came in the last fifth",
-        advice="a larger budget",
+        advice=advice,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from seqwise.budget import Budget
+from seqwise.budget import Budget, has_reached_max_epochs
 from seqwise.lens.health_checks.evidence import CheckResult, RunEvidence, to_sentence
 from seqwise.locks import find_owner
 from seqwise.page.figures import Finding
@@ -75,9 +75,9 @@ def to_finding(evidence: RunEvidence, diagnosis: Diagnosis) -> Finding:
 def suggest_longer_training(evidence: RunEvidence) -> str:
     """Returns the command that resumes the run with a larger budget, or trains again with a larger `max_epochs`."""
     settings = evidence.trained.settings
-    budget = Budget.parse(settings.budget, settings.training.max_epochs)
-    if budget.max_epochs and evidence.rows[-1].get("ended") == budget.explain_end(budget.max_epochs):
-        return evidence.suggest_training({"training.max_epochs": 4 * budget.max_epochs})
+    if has_reached_max_epochs(evidence.curve.ended):
+        return evidence.suggest_training({"training.max_epochs": 4 * settings.training.max_epochs})
+    budget = Budget.parse(settings.budget)
     larger = format_budget(replace(budget, amount=4 * budget.amount))
     return f"{get_resume_command(evidence.trained.run.folder)} --budget {larger}"
 
