@@ -356,6 +356,18 @@ def test_a_resumed_run_takes_no_recipe(seqwise_command, recipe_file, tmp_path):
     assert "with its own settings; received --recipe." in result.err
 
 
+def test_the_command_of_a_new_run_has_the_recipe_if_it_can_be_read(seqwise_command, recipe_file, book, tmp_path):
+    run = tmp_path / "run"
+    assert seqwise_command("train", "--recipe", recipe_file, book, "--device", "cpu", "--out", run).status == 0
+    words = ["train", "--resume", run, "--training.max-epochs", 2, "--plot", "curve.svg"]
+    rest = f"{book} --config {run}/config.yaml --training.max-epochs 2 --plot curve.svg\n"
+    error = seqwise_command(*words).err
+    assert error.endswith(f"Or start a new run: seqwise train --recipe {recipe_file} {rest}")
+    assert seqwise_command(*error.split(": seqwise ")[-1].split()[:-2], "--out", tmp_path / "more").status == 0
+    recipe_file.unlink()
+    assert seqwise_command(*words).err.endswith(f"Or start a new run: seqwise train {rest}")
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_names_of_recipes_are_completed(seqwise_command, tmp_path):
     (tmp_path / "script.sh").write_text(seqwise_command("--print-completion", "bash").out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -276,6 +277,23 @@ def test_a_run_that_has_reached_its_maximum_of_epochs_is_not_continued_by_a_larg
     assert "Start a new run with a larger --training.max-epochs." in capsys.readouterr().err
     assert train("--resume", run) == 0
     assert "this run is already complete." in capsys.readouterr().err
+
+
+def test_the_error_about_another_maximum_of_epochs_has_the_command_of_a_new_run(book, tmp_path, capsys):
+    sizes = [*OPTIONS[:4], "--training.batch-size", "16", "--data.window", "64", *SMALL_SPLIT]
+    run, more = tmp_path / "run", tmp_path / "more"
+    limits = ["--budget", "1h", "--training.max-epochs", "1"]
+    assert train(book, *sizes, *limits, "--model", "gru", "--seed", "3", "--out", run) == 0
+    assert train(f"--resume={run}", "--training.max-epochs", "2", "--device", "auto") == 2
+    error = capsys.readouterr().err
+    assert "--training.max-epochs 2 differs" in error
+    command = error.splitlines()[-1].removeprefix("Or start a new run: ")
+    assert command == f"seqwise train {book} --config {run}/config.yaml --training.max-epochs 2 --device auto"
+    assert train(*shlex.split(command)[2:], "--out", more) == 0
+    settings, longer = Run.open(run).settings, Run.open(more).settings
+    assert Run.open(more).read_metrics()[-1]["ended"] == "2 epochs are the maximum (training.max_epochs)"
+    settings.training.max_epochs = 2
+    assert longer == settings
 
 
 @pytest.mark.slow

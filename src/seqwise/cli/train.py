@@ -33,7 +33,7 @@ from seqwise.files import check_output_path
 from seqwise.image import SUFFIXES
 from seqwise.locks import lock_folder
 from seqwise.new_folders import create_folder, reserve_folder
-from seqwise.recipe_files import describe_other_data
+from seqwise.recipe_files import describe_other_data, read_recipe
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import Task
@@ -112,7 +112,7 @@ def _train(args: Train, argv: Sequence[str]) -> int:
     run = None if args.resume is None else Run.open(args.resume)
     changes_budget = run is not None and args.settings.budget not in (None, run.settings.budget)
     if run is not None:
-        _check_resumed(run, args.settings, typed)
+        _check_resumed(run, args.settings, argv)
         _change_data_limits(run, args.settings, typed)
     if run is not None and changes_budget:
         if not get_family(run.settings.model).has_gradients:
@@ -194,10 +194,10 @@ def _reject_contradictions(args: Train) -> None:
         raise UsageError(f"a run is resumed in its own folder with its own settings; received {option}.", fix=fix)
 
 
-def _check_resumed(run: Run, settings: Settings, typed: Sequence[str]) -> None:
+def _check_resumed(run: Run, settings: Settings, argv: Sequence[str]) -> None:
     """Raises an error for a setting on the command line that differs from the run's."""
     problems = []
-    for name in typed:
+    for name in list_typed(argv):
         if name in COMMAND_OPTIONS or name in CHANGEABLE_ON_RESUME:
             continue
         value, saved_value = (reduce(getattr, name.split("."), each) for each in (settings, run.settings))
@@ -206,7 +206,22 @@ def _check_resumed(run: Run, settings: Settings, typed: Sequence[str]) -> None:
     if problems:
         problem = "\n".join(["a run is resumed with its own settings.", *problems])
         resume = f"seqwise train --resume {shlex.quote(str(run.folder))}"
-        raise UsageError(problem, fix=f"Leave it out: {resume}\nOr start a new run, without --resume.")
+        fix = f"Leave it out: {resume}\nOr start a new run: {_build_new_run_command(run, argv)}"
+        raise UsageError(problem, fix=fix)
+
+
+def _build_new_run_command(run: Run, argv: Sequence[str]) -> str:
+    """Returns the command of a new run with the data and settings of a run, and the other options in `argv`."""
+    from seqwise.training.run import CONFIG
+
+    words = list(argv)
+    position = next(i for i, word in enumerate(words) if re.match(r"--resume(=|$)", word))
+    del words[position : position + (1 if "=" in words[position] else 2)]
+    words = [run.metadata.data, "--config", str(run.folder / CONFIG), *words]
+    with suppress(UsageError):
+        if run.metadata.recipe and read_recipe(run.metadata.recipe):  # whose file may be gone
+            words = ["--recipe", run.metadata.recipe, *words]
+    return shlex.join(["seqwise", "train", *words])
 
 
 def _change_data_limits(run: Run, settings: Settings, typed: Sequence[str]) -> None:
