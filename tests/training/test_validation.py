@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shlex
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from seqwise.training.validation import (
     choose_meaningful_share,
     choose_minimum_share,
     choose_share,
-    count_budget_tokens,
+    count_tokens,
     estimate_share,
     explain_share,
     measure_share,
@@ -65,11 +66,12 @@ def test_twenty_validations_cost_a_tenth_of_the_training():
 
 
 def test_epochs_are_counted_in_tokens():
-    assert count_budget_tokens(Budget.parse("2-epochs"), 1_000) == 2_000
-    assert count_budget_tokens(Budget.parse("500-tokens"), 1_000) == 500
-    assert count_budget_tokens(Budget.parse("500k-tokens", max_epochs=2), 1_000) == 2_000
-    assert count_budget_tokens(Budget.parse("500-tokens", max_epochs=2), 1_000) == 500
-    assert count_budget_tokens(Budget.parse("5m"), 1_000) is None
+    assert count_tokens(Budget.parse("2-epochs"), 1_000) == 2_000
+    assert count_tokens(Budget.parse("500-tokens"), 1_000) == 500
+    assert count_tokens(Budget.parse("500k-tokens", max_epochs=2), 1_000) == 2_000
+    assert count_tokens(Budget.parse("500-tokens", max_epochs=2), 1_000) == 500
+    assert count_tokens(Budget.parse("5m", max_epochs=3), 1_000) == 3_000
+    assert count_tokens(Budget.parse("5m"), 1_000) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,32 @@ def test_a_time_budget_determines_how_many_tokens_are_validated(monkeypatch, sec
     assert share * split.num_tokens == pytest.approx(tokens)
     assert duration == pytest.approx(tokens / 10_000)
     assert clock[0] < 0.05 * seconds  # what the measurement itself takes
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "tokens"),
+    [
+        (math.inf, 300_000),
+        (100_000_000, 300_000),  # 30,000 s of training, of which the budget ends 6,000
+        (10_000_000, 150_000),  # a twentieth of a tenth of 3,000 s
+        (1_000_000, 50_000),  # four times as much as a twentieth of a tenth of 300 s, 15,000 tokens, would be 60,000
+        (100_000, 6_000),  # four times 1,500
+    ],
+)
+def test_a_maximum_of_epochs_determines_how_much_is_validated_if_it_ends_training_earlier(
+    monkeypatch, max_tokens, tokens
+):
+    """The model evaluates 10,000 tokens per second, and is trained on a third of that."""
+    clock, split = [0.0], Size(10_000_000)
+
+    def validate(share: float) -> None:
+        clock[0] += share * split.num_tokens / 10_000
+
+    monkeypatch.setattr(validation, "read_clock", lambda: clock[0])
+    share, _ = measure_share(split, 6_000, World(), validate, max_tokens)
+    assert share * split.num_tokens == pytest.approx(tokens)
+    training_seconds = min(6_000, max_tokens / 10_000 * 3)
+    assert clock[0] < 0.1 * training_seconds  # what the measurement itself takes
 
 
 @pytest.mark.parametrize(
@@ -123,7 +151,7 @@ def explain(share: float, split: Size, has_interval: bool = False, seconds: floa
 def test_the_budget_explains_a_part_above_the_minimum_unless_the_interval_is_set():
     split = Size(1_500_000)
     share = choose_share(split, budget_tokens=10_000_000)
-    assert explain(share, split) == ", so that it takes at most 10% of the budget"
+    assert explain(share, split) == ", so that it takes at most 10% of the training"
     assert explain(share, split, has_interval=True) == ""
     assert "minimum" in explain(choose_share(split, budget_tokens=100_000), split)
 
@@ -153,10 +181,27 @@ def test_a_validation_that_is_longer_than_the_budget_allows_is_done_at_the_end_o
     assert (
         f"validation: {200_000 / size:.2g}% of the split, 2,000 tokens, during training, the minimum for a mean" in log
     )
-    assert "It takes about 1.0 s, more than 10% of the budget: only the end of the training is validated, beyond" in log
+    assert "It takes about 1.0 s, more than 10% of the budget: only the end of the training is validated" in log
     last = Run.open(tmp_path / "run").read_metrics()[-1]
     assert list_validated_steps(tmp_path / "run") == [last["step"]]
     assert last["step"] > 1
+
+
+def test_a_run_that_its_maximum_of_epochs_ends_validates_as_with_a_budget_in_epochs(
+    book, tmp_path, monkeypatch, small_minimum
+):
+    monkeypatch.setattr(validation, "MEANINGFUL_TOKENS", 100)
+    sizes = [*OPTIONS[:4], "--training.batch-size", "16", "--data.window", "32"]
+    for name, limits in (
+        ("time", ["--budget", "1h", "--training.max-epochs", "1"]),
+        ("epochs", ["--budget", "1-epochs"]),
+    ):
+        assert train(book, *sizes, *limits, "--out", tmp_path / name) == 0
+    summaries = [Run.open(tmp_path / name).load_summary() for name in ("time", "epochs")]
+    assert [each.share for each in summaries] == [pytest.approx(0.28, abs=0.01)] * 2
+    assert [each.final for each in summaries] == [1, 1]
+    assert summaries[0].validation == summaries[1].validation
+    assert list_validated_steps(tmp_path / "time") == list_validated_steps(tmp_path / "epochs")
 
 
 def test_a_run_validates_on_a_part_of_the_split_and_at_the_end_on_more_of_it(book, tmp_path, capsys, small_minimum):

@@ -83,7 +83,7 @@ class Trainer:
         self.average = build_average(model, settings)
         self.last_weights = LastWeights(model, settings.average_last) if settings.average_last else None
         self.state = TrainerState(budget=str(budget))
-        self.validation_cost = 0.0  # of one validation, as a fraction of a budget in tokens or epochs
+        self.validation_cost = 0.0  # of one validation, as a fraction of training up to a number of tokens or epochs
         self.model_state: ModelState = None  # passed from batch to batch
         self.notes: list[str] = []  # messages for the next step
         self._start_time = 0.0  # `read_clock()` at which training would have started if it had never paused
@@ -285,7 +285,7 @@ class Trainer:
             return self.state.step % interval == 0 or progress >= 1
         spent_share = len(self.state.history) * self.validation_cost
         if self.budget.unit == "seconds":
-            spent_share = self.state.validating / self.budget.amount
+            spent_share = max(spent_share, self.state.validating / self.budget.amount)
         has_no_time = is_too_long(self.state.validation_seconds, self.budget)
         if (has_no_time or spent_share > MAX_VALIDATION_SHARE * progress) and progress < 1:
             return False

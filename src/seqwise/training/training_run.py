@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import torch
 
-from seqwise.budget import Budget
+from seqwise.budget import Budget, has_reached_max_epochs
 from seqwise.callbacks import LogFunction, no_log
 from seqwise.errors import NonFiniteError, RunError, UsageError
 from seqwise.families import get_family
@@ -42,7 +42,7 @@ from seqwise.training.validation import (
     FORWARD_COST,
     MAX_VALIDATION_SHARE,
     choose_share,
-    count_budget_tokens,
+    count_tokens,
     describe_share,
     estimate_share,
     explain_share,
@@ -103,7 +103,7 @@ class TrainingRun:
         self._restore()
         self.trainer.state.reading += task.reading_seconds
         self.valid_size = task.valid_size()
-        self.budget_tokens = count_budget_tokens(self.trainer.budget, task.size().num_tokens)
+        self.max_tokens = count_tokens(self.trainer.budget, task.size().num_tokens)
         self._choose_validation_share()
         is_watched = settings.training.watch and world.is_first
         self.layer_watch = LayerWatch(self.trainer, run.log_layers) if is_watched else None
@@ -118,15 +118,15 @@ class TrainingRun:
     def _choose_validation_share(self) -> None:
         """Chooses the share of the validation split that is evaluated during training, unless a checkpoint has it."""
         trainer, state, split = self.trainer, self.trainer.state, self.valid_size
-        if not state.validation_share and self.budget_tokens is not None:
-            state.validation_share = choose_share(split, self.budget_tokens)
+        if not state.validation_share and trainer.budget.unit != "seconds":
+            state.validation_share = choose_share(split, self.max_tokens)
         elif not state.validation_share:
             start = read_clock()
-            measured = measure_share(split, trainer.budget.amount, self.world, self._validate)
+            measured = measure_share(split, trainer.budget.amount, self.world, self._validate, self.max_tokens)
             state.validation_share, state.validation_seconds = measured
             state.validating_outside += read_clock() - start
-        if state.validation_share < 1 and self.budget_tokens is not None:
-            trainer.validation_cost = FORWARD_COST * state.validation_share * split.num_tokens / self.budget_tokens
+        if state.validation_share < 1:
+            trainer.validation_cost = FORWARD_COST * state.validation_share * split.num_tokens / self.max_tokens
         seconds = state.validation_seconds
         if (state.validation_share < 1 or is_too_long(seconds, trainer.budget)) and not state.ended:
             share = describe_share(state.validation_share, split.num_tokens, self.task.unit)
@@ -138,7 +138,7 @@ class TrainingRun:
         """Returns times and metrics of a finished run, and saves them as `summary.json`; None if it is not finished.
 
         If only a share of the validation split was evaluated so far, the best weights are evaluated on as much of it as
-        `MAX_VALIDATION_SHARE` of the budget allows. All processes must call it.
+        `MAX_VALIDATION_SHARE` of the training allows. All processes must call it.
         """
         if not self.ended:
             return None
@@ -174,8 +174,8 @@ class TrainingRun:
         state, trainer = self.trainer.state, self.trainer
         if state.validation_share == 1 or state.best_loss is None:
             return None
-        if self.budget_tokens is not None:
-            return min(1.0, max(state.validation_share, estimate_share(self.valid_size, self.budget_tokens)))
+        if trainer.budget.unit != "seconds" or has_reached_max_epochs(state.ended):
+            return min(1.0, max(state.validation_share, estimate_share(self.valid_size, self.max_tokens)))
         factor = MAX_VALIDATION_SHARE * trainer.budget.amount / max(1e-9, state.validation_seconds)
         return min(1.0, state.validation_share * max(1.0, factor))
 

@@ -1,10 +1,11 @@
-"""Chooses the share of the validation split that is evaluated, so that validation takes at most a tenth of the budget.
+"""Chooses the share of the validation split that is evaluated, so that it takes at most a tenth of the training.
 
 During training it is a fixed subset, evenly spaced, so that all validations of a run can be compared. Its size is
 chosen before the first update. For a budget in tokens or epochs it depends only on numbers of tokens, so a repeated run
-has the same subset. For a budget in time the speed is measured. At the end the best weights are evaluated on as much of
-the split as another tenth of the budget allows. A small split is evaluated as a whole, unless a budget in time is too
-short for it. However short the budget, no less is evaluated than what has a meaningful result.
+has the same subset. For a budget in time the speed is measured; if `max_epochs` may end training earlier, its tokens
+count too. At the end the best weights are evaluated on as much of the split as another tenth of the training allows. A
+small split is evaluated as a whole, unless a budget in time is too short for it. However short the budget, no less is
+evaluated than what has a meaningful result.
 """
 
 from __future__ import annotations
@@ -59,13 +60,15 @@ def estimate_share(split: Size, budget_tokens: float) -> float:
 
 
 def measure_share(
-    split: Size, seconds: float, world: World, validate: Callable[[float], object]
+    split: Size, seconds: float, world: World, validate: Callable[[float], object], max_tokens: float = math.inf
 ) -> tuple[float, float]:
     """Returns the share of the split to evaluate during `seconds` of training, and about how long that takes.
 
-    The speed is that of `validate(share)`. A validation takes at most `GROWTH` times its part of the budget, unless the
-    share would not be meaningful; if it takes more than its part, there are fewer.
+    The speed is that of `validate(share)`. A validation takes at most `GROWTH` times its part of the training, unless
+    the share would not be meaningful; if it takes more than its part, there are fewer. Training ends earlier after
+    `max_tokens`.
     """
+    max_share = estimate_share(split, max_tokens) / NUM_VALIDATIONS
     seconds_per_validation = MAX_VALIDATION_SHARE * seconds / NUM_VALIDATIONS
     share = choose_meaningful_share(split)
     validate(share)  # compiles kernels, which is not measured
@@ -73,21 +76,19 @@ def measure_share(
         start = read_clock()
         validate(share)
         (duration,) = world.sum((read_clock() - start) * world.is_first)  # the same in all processes
-        if share == 1 or duration >= seconds_per_validation:
+        if share == 1 or share >= max_share or duration >= seconds_per_validation:
             break
         share = min(1.0, share * GROWTH)
-    affordable_share = share * seconds_per_validation / max(1e-9, duration)
+    affordable_share = min(max_share, share * seconds_per_validation / max(1e-9, duration))
     required_share = max(min(choose_minimum_share(split), affordable_share * GROWTH), choose_meaningful_share(split))
     chosen_share = _round_up(max(affordable_share, required_share))
     return chosen_share, duration * chosen_share / share
 
 
-def count_budget_tokens(budget: Budget, tokens_per_epoch: int) -> float | None:
-    """Returns a budget in tokens or epochs as tokens; None for a budget in time."""
-    if budget.unit == "seconds":
-        return None
-    tokens = budget.amount * (tokens_per_epoch if budget.unit == "epochs" else 1)
-    return min(tokens, (budget.max_epochs or math.inf) * tokens_per_epoch)
+def count_tokens(budget: Budget, tokens_per_epoch: int) -> float:
+    """Returns the tokens after which training ends, by its budget or `max_epochs`; infinity if only time limits it."""
+    epochs = min(budget.amount if budget.unit == "epochs" else math.inf, budget.max_epochs or math.inf)
+    return min(budget.amount if budget.unit == "tokens" else math.inf, epochs * max(1, tokens_per_epoch))
 
 
 def describe_share(share: float, num_tokens: int, unit: str) -> str:
@@ -103,7 +104,7 @@ def is_too_long(seconds: float, budget: Budget) -> bool:
 def explain_share(share: float, split: Size, has_interval: bool, seconds: float, budget: Budget) -> str:
     """Returns why this share, which takes `seconds`, is evaluated during training, as the end of a sentence.
 
-    With an interval between validations that the user has set, they may take more of the budget.
+    With an interval between validations that the user has set, they may take more of the training.
     """
     if share == choose_meaningful_share(split):
         reason = ", the minimum for a meaningful result"
@@ -113,7 +114,7 @@ def explain_share(share: float, split: Size, has_interval: bool, seconds: float,
         return reason
     if share == choose_minimum_share(split):
         return ", the minimum with which two validations can be compared"
-    return "" if has_interval else f", so that it takes at most {MAX_VALIDATION_SHARE:.0%} of the budget"
+    return "" if has_interval else f", so that it takes at most {MAX_VALIDATION_SHARE:.0%} of the training"
 
 
 def _round_up(share: float) -> float:
