@@ -9,13 +9,17 @@ is not in the file but beside it: `recipe_results.py`. This module does not trai
 from __future__ import annotations
 
 import json
+import re
 import shlex
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from seqwise.applicability import REMOVE_FIXES
 from seqwise.budget import Budget
 from seqwise.config import Settings, list_errors
 from seqwise.digests import compute_digest
@@ -177,6 +181,27 @@ def describe_other_data(name: str, fingerprint: str) -> str:
         return ""
     problem = f"this is not the data of the recipe {name}, or it has other splits: published numbers do not apply."
     return f"{problem} The recipe is for {recipe.data_name}, see {DATA_SECTION}"
+
+
+@contextmanager
+def explain_recipe_settings(name: str | None, settings: Iterable[str]) -> Iterator[None]:
+    """Adds to an error which settings in its text are those of a recipe; `settings` has the names that only it sets.
+
+    `name` is None without a recipe.
+    """
+    try:
+        yield
+    except UsageError as error:
+        mentioned = [each.replace("-", "_") for each in re.findall(r"--([a-z][\w.-]*\w)", str(error))]
+        if name is not None and (named := [each for each in settings if each in mentioned]):
+            options = ", ".join(f"--{each.replace('_', '-')}" for each in named)
+            copy = f"remove {'it' if len(named) == 1 else 'them'} from a copy of {find_recipe(name)}"
+            if error.fix in REMOVE_FIXES:  # an option would be refused like the value of the recipe
+                error.fix = f"The recipe {name} sets {options}: {copy}, and pass --recipe COPY.yaml"
+            else:
+                change = f"Override a setting, or {copy} and pass --recipe COPY.yaml"
+                error.fix = f"{error.fix}\nThe recipe {name} sets {options}. {change}".strip()
+        raise
 
 
 def build_evaluate_commands(recipe: Recipe, run: str, data: str) -> list[str]:

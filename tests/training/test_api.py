@@ -110,6 +110,24 @@ def test_settings_and_keywords_override_a_recipe(book, tmp_path):
         seqwise.train(book, recipe="ptb-characters", settings=run.settings)
 
 
+def test_an_error_about_a_setting_of_a_recipe_names_the_recipe(book, tmp_path):
+    own = tmp_path / "own.yaml"
+    text = find_recipe("ptb-characters").read_text()
+    own.write_text(text.replace("\n  training:", "\n  transformer: {heads: 7}\n  training:"))
+    assert own.read_text() != text
+    for options in ({"model": "transformer", "recurrent": {"last_width": None}}, {}):
+        with pytest.raises(UsageError) as excinfo:
+            seqwise.train(book, out=tmp_path / "run", recipe=own, **options)
+        assert f"The recipe {own} sets " in excinfo.value.fix
+        assert f"from a copy of {own}, and pass recipe COPY.yaml" in excinfo.value.fix
+        assert "--" not in excinfo.value.fix
+    assert "transformer.heads" in excinfo.value.fix
+    with pytest.raises(UsageError) as excinfo:
+        seqwise.train(book, out=tmp_path / "run", recipe="ptb-characters", transformer={"heads": 7})
+    assert "The recipe" not in str(excinfo.value), "it does not set that"
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_settings_argument_is_not_modified(book, tmp_path):
     settings = Settings(model="ngram")
     seqwise.train(book, out=tmp_path / "run", settings=settings)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Annotated, Any
 import tyro
 import yaml
 
-from seqwise.applicability import REMOVE_FIXES
 from seqwise.cli import console
 from seqwise.cli.evaluate import check_options
 from seqwise.cli.options import UNSET, parse
@@ -145,24 +143,6 @@ def describe_missing_data(name: str, problem: str = "DATA is missing") -> UsageE
 
 def _list_prepare_commands(recipe: Recipe) -> list[str]:
     return recipe.prepare.strip().splitlines()
-
-
-@contextmanager
-def explain_recipe_settings(name: str | None, settings: Iterable[str]) -> Iterator[None]:
-    """Adds to an error which settings in its text are those of a recipe; `settings` has the names that only it sets."""
-    try:
-        yield
-    except UsageError as error:
-        mentioned = [each.replace("-", "_") for each in re.findall(r"--([a-z][\w.-]*\w)", str(error))]
-        if name is not None and (named := [each for each in settings if each in mentioned]):
-            options = ", ".join(f"--{each.replace('_', '-')}" for each in named)
-            copy = f"remove {'it' if len(named) == 1 else 'them'} from a copy of {find_recipe(name)}"
-            if error.fix in REMOVE_FIXES:  # an option would be refused like the value of the recipe
-                error.fix = f"The recipe {name} sets {options}: {copy}, and pass --recipe COPY.yaml"
-            else:
-                change = f"Override a setting by its option, or {copy} and pass --recipe COPY.yaml"
-                error.fix = f"{error.fix}\nThe recipe {name} sets {options}. {change}".strip()
-        raise
 
 
 @contextmanager

@@ -22,7 +22,6 @@ from seqwise.cli.recipes import (
     check_prepared,
     describe_missing_data,
     explain_recipe_data,
-    explain_recipe_settings,
     read_and_check_recipe,
     suggest_evaluations,
 )
@@ -33,7 +32,7 @@ from seqwise.files import check_output_path
 from seqwise.image import SUFFIXES
 from seqwise.locks import lock_folder
 from seqwise.new_folders import create_folder, reserve_folder
-from seqwise.recipe_files import describe_other_data, read_recipe
+from seqwise.recipe_files import describe_other_data, explain_recipe_settings, read_recipe
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import Task

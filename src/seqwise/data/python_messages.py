@@ -30,7 +30,7 @@ NO_VALUES = ("and", "or", "only")  # words after a flag without a value
 COMMAND = re.compile(r"\bseqwise [a-z]+ ")
 ARGUMENTS = (
     *("out", "models", "variants", "seeds", "match", "parameters", "lr_trials", "examples", "strict", "resume"),
-    *("engine", "workers"),
+    *("engine", "workers", "recipe"),
 )  # of `train` and `compare` that are no settings
 LISTS = ("columns", "target")  # settings that are lists in Python
 

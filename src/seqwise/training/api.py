@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, replace
 from functools import cached_property
+from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
@@ -17,7 +18,7 @@ from typing import Any, Unpack
 import torch
 from torch import nn
 
-from seqwise.applicability import reset_unused
+from seqwise.applicability import list_changed, reset_unused
 from seqwise.budget import Budget
 from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.config import DEVICES, SettingKeywords, Settings, combine_settings, merge_settings, parse_settings
@@ -30,7 +31,7 @@ from seqwise.errors import UsageError, check_type, in_command, suggest
 from seqwise.families import get_family, get_model_name
 from seqwise.metrics.evaluation import Evaluation as Evaluation
 from seqwise.new_folders import create_folder
-from seqwise.recipe_files import read_recipe
+from seqwise.recipe_files import explain_recipe_settings, read_recipe
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
 from seqwise.tasks.contextual import ContextualEncoder
@@ -80,32 +81,55 @@ def train(
     check_type("recipe", recipe, (str, PathLike, type(None)), "the name or the file of a recipe")
     check_type("on_step", on_step, Callable, "a function")  # type: ignore[arg-type]
     check_type("log", log, Callable, "a function such as print")  # type: ignore[arg-type]
+    name = None if recipe is None else str(recipe)
     with ExitStack() as lock:
         with explain_in_python(data):
             parsed = combine_settings(settings, add_keywords(overrides, task=task, model=model, budget=budget))
-            if recipe is not None and isinstance(settings, ResolvedSettings):
-                problem = "the settings of a run set every value, so a recipe has no effect beside them."
-                raise UsageError(problem, fix="Leave out settings or recipe.")
-            if recipe is not None:
-                changes = parsed.model_dump(exclude_unset=True)
-                parsed = parse_settings(merge_settings(read_recipe(str(recipe)).get_setting_values(), changes))
             if isinstance(settings, ResolvedSettings):  # of a run: they include values that another model does not use
+                _reject_recipe(name)
                 reset_unused(parsed, [parsed])
+            parsed, recipe_settings = _add_recipe(name, parsed)
+        with explain_in_python(data), explain_recipe_settings(name, recipe_settings):
             if parsed.budget is not None:
                 Budget.parse(parsed.budget)  # raises an error before the data is read
             path = save_data(data, parsed)
             parsed = detect_task(parsed, path, log)
             new_folder = create_folder(RUN_FOLDER, None if out is None else Path(out), f"{parsed.task}-{parsed.model}")
             folder = lock.enter_context(new_folder)
-            run, prepared_task = create_run(path, parsed, folder, recipe=str(recipe or ""), log=log)
+            run, prepared_task = create_run(path, parsed, folder, recipe=name or "", log=log)
         with run.record_failure():
-            with explain_in_python(data):
+            with explain_in_python(data), explain_recipe_settings(name, recipe_settings):
                 training = open_training(run, task=prepared_task, log=log)
             with defer_interrupts() as stop:
                 for step in training.steps(stop):
                     on_step(step)
             training.finish()
     return TrainedModel(run, run.settings.device)
+
+
+def _reject_recipe(name: str | None) -> None:
+    """Raises an error for a recipe beside the settings of a run."""
+    if name is not None:
+        problem = "the settings of a run set every value, so a recipe has no effect beside them."
+        raise UsageError(problem, fix="Leave out settings or recipe.")
+
+
+def _add_recipe(name: str | None, settings: Settings) -> tuple[Settings, list[str]]:
+    """Returns the settings of a recipe overridden by others, and the names of those whose value is that of the recipe.
+
+    Without a recipe these are `settings` and no names.
+    """
+    if name is None:
+        return settings, []
+    recipe = read_recipe(name)
+    changes = settings.model_dump(exclude_unset=True)
+    settings = parse_settings(merge_settings(recipe.get_setting_values(), changes))
+    names = [
+        each
+        for each in list_changed(recipe.settings)
+        if attrgetter(each)(settings) == attrgetter(each)(recipe.settings)
+    ]
+    return settings, names
 
 
 def add_keywords(
