@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 import seqwise
@@ -11,6 +13,7 @@ from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import RunError, UsageError
 from seqwise.recipe_files import find_recipe, read_recipe
 from seqwise.tasks.task import InferenceOptions
+from seqwise.training.run import Run
 
 SMALL = {
     "budget": "1k-tokens",
@@ -101,7 +104,14 @@ def test_settings_and_keywords_override_a_recipe(book, tmp_path):
     own.write_text(find_recipe("ptb-characters").read_text())
     run = seqwise.train(book, out=tmp_path / "own", recipe=own, settings=settings, network=network).run
     assert f"  recipe: {own}\n" in (tmp_path / "own/config.yaml").read_text()
-    assert f"seqwise.train(..., recipe={str(own)!r}) from Python" in (tmp_path / "own/README.md").read_text()
+    overrides = run.metadata.overrides
+    assert "'network.width': 12, 'network.depth': 2, 'network.embedding': 8" in overrides
+    assert "dropout" not in overrides
+    call = f"seqwise.train(..., recipe={str(own)!r}, settings={overrides}) from Python"
+    assert call in (tmp_path / "own/README.md").read_text()
+    assert Run.open(tmp_path / "own").metadata == run.metadata
+    again = seqwise.train(book, recipe=own, settings=ast.literal_eval(overrides), out=tmp_path / "again").run
+    assert again.settings == run.settings
     with pytest.raises(UsageError, match="recipe: expected the name or the file of a recipe"):
         seqwise.train(book, recipe=3)
     with pytest.raises(UsageError, match="Perhaps you meant 'sst2'"):

@@ -66,6 +66,12 @@ def list_values(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, An
             yield prefix + name, value
 
 
+def list_overrides(settings: Settings, recipe: Settings) -> dict[str, Any]:
+    """Returns the settings that differ from those of a recipe, by dotted name."""
+    values = dict(list_values(recipe))
+    return {name: value for name, value in list_values(settings) if value != values[name]}
+
+
 def build_defaults_context(task: Task, device: torch.device, processes: int, vector_width: int = 0) -> DefaultsContext:
     """Returns the context of the default rules; `vector_width` is the width of the word vectors, if there are any."""
     cuda = device.type == "cuda"

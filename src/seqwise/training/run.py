@@ -69,6 +69,7 @@ CREATED_FILES = (
 )  # before CONFIG
 RUN_FOLDER = FolderKind("run", CONFIG, CREATED_FILES, get_resume_command)
 REQUIRED_SETTINGS = ("task", "model", "network.width", "network.depth")  # with another value, the weights do not fit
+RECIPE_FIELDS = ("recipe", "overrides")  # of `RunMetadata`, which are saved only if they are not empty
 OLD_KEYS = {"split_rule": "split", "seqwise_version": "seqwise"}  # field of `RunMetadata` → its key in config.yaml
 
 
@@ -83,15 +84,17 @@ class RunMetadata:
     seqwise_version: str
     format: int = FORMAT
     recipe: str = ""  # its name or file, as given; empty without one
+    overrides: str = ""  # settings of the user that differ from those of the recipe, as a dictionary of Python
 
     @classmethod
-    def create(cls, data: str, task: Task, command: str = "", recipe: str = "") -> RunMetadata:
+    def create(cls, data: str, task: Task, command: str = "", recipe: str = "", overrides: str = "") -> RunMetadata:
         """Returns the metadata of a new run on the data of the prepared task."""
-        return cls(data, task.fingerprint, task.split_rule, command, get_version(), recipe=recipe)
+        version = get_version()
+        return cls(data, task.fingerprint, task.split_rule, command, version, recipe=recipe, overrides=overrides)
 
     def to_yaml(self) -> str:
         """Returns the section of config.yaml; without the recipe if there is none."""
-        fields = {name: value for name, value in asdict(self).items() if name != "recipe" or value}
+        fields = {name: value for name, value in asdict(self).items() if name not in RECIPE_FIELDS or value}
         values = {OLD_KEYS.get(name, name): value for name, value in fields.items()}
         return yaml.safe_dump({"run": values}, sort_keys=False, allow_unicode=True)
 
@@ -162,7 +165,7 @@ class Run:
             origin = f"this run was written by Seqwise {saved_metadata.get('seqwise')} in format {version}"
             problem = f"{origin}; this version reads formats up to {FORMAT}."
             raise RunError(problem, file=path, fix="Update with: pip install --upgrade seqwise")
-        saved_metadata.setdefault("recipe", "")  # runs of earlier versions have none
+        saved_metadata = dict.fromkeys(RECIPE_FIELDS, "") | saved_metadata
         keys = {field: OLD_KEYS.get(field, field) for field in RunMetadata.__dataclass_fields__}
         network = values["network"] if isinstance(values.get("network"), dict) else {}
         saved_names = {*saved_metadata, *values, *(f"network.{name}" for name in network)}
