@@ -113,9 +113,10 @@ class Tokenizer:
         """Learns a vocabulary. The texts are read once and not kept.
 
         `size` bounds the whole vocabulary, specials included. `specials` get the first ids and are never produced by
-        encoding text, except where text of kind `spaces` spells them out. Tokens rarer than `min_count` become
-        `<unk>`; bpe and wordpiece merge no pair rarer than that (nor one seen only once). A vocabulary of words also
-        contains the `extra_words`, after all others and beyond `size`.
+        encoding text, except where text of kind `spaces` spells them out. `<unk>` and `<eos>` in a text of kind `words`
+        or `spaces` are these tokens. Tokens rarer than `min_count` become `<unk>`; bpe and wordpiece merge no pair
+        rarer than that (nor one seen only once). A vocabulary of words also contains the `extra_words`, after all
+        others and beyond `size`.
         """
         pipeline, num_extra = pipelines.train_pipeline(kind, texts, size, min_count, lowercase, specials, extra_words)
         tokenizer = cls(kind, pipeline, lowercase, specials)
