@@ -56,26 +56,28 @@ class Budget:
 
     def get_progress(self, seconds: float, tokens: int, epochs: float) -> float:
         """Returns the fraction of the budget that is spent, or of `max_epochs` if that is larger, 0 to 1."""
-        spent = {"seconds": seconds, "tokens": tokens, "epochs": epochs}[self.unit]
-        return min(1.0, max(spent / self.amount, epochs / (self.max_epochs or math.inf)))
+        share = self._get_spent_share(seconds, tokens, epochs)
+        return min(1.0, max(share, epochs / (self.max_epochs or math.inf)))
 
-    def explain_end(self, epochs: float) -> str:
-        """Returns why training ends after so many epochs."""
-        if self.max_epochs and epochs >= self.max_epochs:
-            count = f"{self.max_epochs} epochs are" if self.max_epochs > 1 else "1 epoch is"
-            return f"{count} {_MAXIMUM}"
-        return "the budget is spent"
+    def explain_end(self, seconds: float, tokens: int, epochs: float) -> str:
+        """Returns why training ends: the budget is spent, or before that `max_epochs` is reached."""
+        if not self.max_epochs or epochs < self.max_epochs or self._get_spent_share(seconds, tokens, epochs) >= 1:
+            return "the budget is spent"
+        return f"{self.max_epochs} epochs are {_MAXIMUM}" if self.max_epochs > 1 else f"1 epoch is {_MAXIMUM}"
 
     def build_spent_error(self, seconds: float, tokens: int, epochs: float) -> UsageError:
         """Returns the error for a run that is to be resumed with this budget, but has spent it already."""
-        if self.max_epochs and epochs >= self.max_epochs:
-            problem = f"--budget: this run has ended, because {self.explain_end(epochs)}."
-            return UsageError(problem, fix="Start a new run with a larger --training.max-epochs.")
+        if has_reached_max_epochs(reason := self.explain_end(seconds, tokens, epochs)):
+            fix = "Start a new run with a larger --training.max-epochs."
+            return UsageError(f"--budget: this run has ended, because {reason}.", fix=fix)
         spent = f"{seconds:,.0f} s of training, {tokens:,} tokens"
         return UsageError(
             f"--budget: this run has already used {self} or more ({spent}).",
             fix="Name a larger budget. It counts from the start of the run.",
         )
+
+    def _get_spent_share(self, seconds: float, tokens: int, epochs: float) -> float:
+        return {"seconds": seconds, "tokens": tokens, "epochs": epochs}[self.unit] / self.amount
 
     def count_tokens_left(self, tokens: int) -> float:
         """Returns the number of tokens left after training on `tokens`; infinity for a budget in another unit."""

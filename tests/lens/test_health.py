@@ -268,7 +268,7 @@ def test_the_command_of_a_small_budget_enlarges_what_has_ended_the_training(smal
     assert "--resume" in suggest_longer_training(evidence)
     monkeypatch.setattr(trained.settings.training, "max_epochs", 2)
     assert "--resume" in suggest_longer_training(evidence)  # the time was over in the last epoch
-    evidence.curve = replace(evidence.curve, ended=Budget.parse("1h", max_epochs=2).explain_end(epochs=2))
+    evidence.curve = replace(evidence.curve, ended=Budget.parse("1h", max_epochs=2).explain_end(1.0, 100, 2))
     assert suggest_longer_training(evidence).endswith("--training.max-epochs 8")
 
 

@@ -78,9 +78,12 @@ def test_a_maximum_of_epochs_ends_training_before_the_budget_does():
     assert budget.get_progress(seconds=10, tokens=0, epochs=1) == 0.25
     assert budget.get_progress(seconds=50, tokens=0, epochs=1) == 0.5
     assert budget.get_progress(seconds=10, tokens=0, epochs=5) == 1
-    assert budget.explain_end(epochs=4) == "4 epochs are the maximum (training.max_epochs)"
-    assert budget.explain_end(epochs=3.9) == "the budget is spent"
-    assert Budget.parse("100s").explain_end(epochs=1e9) == "the budget is spent"
+    assert budget.explain_end(seconds=10, tokens=0, epochs=4) == "4 epochs are the maximum (training.max_epochs)"
+    assert budget.explain_end(seconds=100, tokens=0, epochs=3.9) == "the budget is spent"
+    assert Budget.parse("100s").explain_end(seconds=100, tokens=0, epochs=1e9) == "the budget is spent"
+    both = Budget.parse("4-epochs", max_epochs=4)
+    assert both.explain_end(seconds=1, tokens=0, epochs=4) == "the budget is spent"  # a larger maximum has no effect
+    assert "Name a larger budget." in str(both.build_spent_error(seconds=1, tokens=0, epochs=4))
     assert Budget.parse("100s") == Budget(100, "seconds")
 
 

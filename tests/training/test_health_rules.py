@@ -211,7 +211,7 @@ def test_a_small_budget_is_one_whose_last_fifth_still_brings_much():
 
 
 def test_a_small_maximum_of_epochs_is_no_small_budget():
-    ended = Budget.parse("1h", max_epochs=2).explain_end(epochs=2)
+    ended = Budget.parse("1h", max_epochs=2).explain_end(1.0, 100, 2)
     falling = find_small_budget(make_curve(np.linspace(6, 3, 100), ended=ended), PROPERTIES)
     short = find_small_budget(make_curve([6.0] * 9, ended=ended), PROPERTIES)
     assert "still falling steeply when the maximum of epochs was reached: from 3.742" in falling.text

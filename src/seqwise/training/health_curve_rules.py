@@ -96,7 +96,7 @@ def find_rising_loss(curve: Curve, properties: RunProperties) -> Diagnosis | Non
 def find_small_budget(curve: Curve, properties: RunProperties) -> Diagnosis | None:
     """The budget is spent after fewer than 100 updates, or its last fifth has brought 10 % of the whole improvement.
 
-    So may be the maximum of epochs.
+    The same for a training that its maximum of epochs has ended.
     """
     if curve.progress < 1:
         return None

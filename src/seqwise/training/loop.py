@@ -301,11 +301,15 @@ class Trainer:
             validations_since_best = len(history) - 1 - history.index(min(history))
             if validations_since_best >= patience:
                 return f"validation has not improved {patience} times in a row"
-        return self.budget.explain_end(self._count_epochs()) if step.progress >= 1 else self.state.ended
+        return self.budget.explain_end(*self._get_spent()) if step.progress >= 1 else self.state.ended
 
     def _get_progress(self) -> float:
         """Returns the fraction of the budget that is spent."""
-        return self.budget.get_progress(self.state.seconds, self.state.tokens, self._count_epochs())
+        return self.budget.get_progress(*self._get_spent())
+
+    def _get_spent(self) -> tuple[float, int, float]:
+        """Returns the seconds, tokens and epochs of training so far."""
+        return self.state.seconds, self.state.tokens, self._count_epochs()
 
     def _count_epochs(self) -> float:
         return self.state.epoch + self.state.step_in_epoch / self.batches.steps
@@ -326,7 +330,7 @@ class Trainer:
         """Changes the restored state so that training continues. The schedule depends on progress in the new budget."""
         state, progress = self.state, self._get_progress()
         if progress >= 1:
-            raise self.budget.build_spent_error(state.seconds, state.tokens, self._count_epochs())
+            raise self.budget.build_spent_error(*self._get_spent())
         state.ended, state.validations = "", self._count_due_validations(progress)
         state.history = [] if state.best_loss is None else [state.best_loss]  # patience counts from here on
 

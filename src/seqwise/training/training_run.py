@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import torch
 
-from seqwise.budget import Budget, has_reached_max_epochs
+from seqwise.budget import Budget
 from seqwise.callbacks import LogFunction, no_log
 from seqwise.errors import NonFiniteError, RunError, UsageError
 from seqwise.families import get_family
@@ -174,10 +174,11 @@ class TrainingRun:
         state, trainer = self.trainer.state, self.trainer
         if state.validation_share == 1 or state.best_loss is None:
             return None
-        if trainer.budget.unit != "seconds" or has_reached_max_epochs(state.ended):
-            return min(1.0, max(state.validation_share, estimate_share(self.valid_size, self.max_tokens)))
-        factor = MAX_VALIDATION_SHARE * trainer.budget.amount / max(1e-9, state.validation_seconds)
-        return min(1.0, state.validation_share * max(1.0, factor))
+        share = estimate_share(self.valid_size, self.max_tokens)  # infinite if only time limits the training
+        if trainer.budget.unit == "seconds":
+            factor = MAX_VALIDATION_SHARE * trainer.budget.amount / max(1e-9, state.validation_seconds)
+            share = min(share, state.validation_share * factor)
+        return min(1.0, max(state.validation_share, share))
 
     def _validate_best(self, share: float) -> dict[str, float]:
         """Returns metrics of the best weights; afterwards the model has its newest weights again."""
