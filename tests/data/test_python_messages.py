@@ -8,7 +8,7 @@ import pytest
 
 from seqwise.data.python_messages import explain_in_python, rewrite
 from seqwise.environment import get_cache_folder
-from seqwise.errors import DataError, Findings, UsageError, in_command
+from seqwise.errors import DataError, Findings, UsageError, combine_errors, in_command
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,17 @@ def test_an_error_about_several_rows_is_rewritten_with_its_parts():
     ]
     assert excinfo.value.args == (str(excinfo.value),)
     assert [error.file for error in excinfo.value.parts] == ["row 1 of the list", "row 2 of the list"]
+
+
+def test_what_is_added_to_an_error_about_several_rows_is_kept():
+    parts = [DataError(f"row {number} is empty.", fix="pass --data.on-empty drop") for number in (1, 2)]
+    with pytest.raises(DataError) as excinfo, explain_in_python([]):
+        error = combine_errors(parts)
+        error.fix += "\nThe recipe own sets --data.on-empty: pass --recipe COPY.yaml"
+        raise error
+    first, second = excinfo.value.fix.split("\n")
+    assert first == 'pass settings={"data.on_empty": "drop"}'
+    assert second == 'The recipe own sets data.on_empty: pass recipe="COPY.yaml"'
 
 
 def test_errors_of_commands_keep_their_flags():

@@ -32,6 +32,7 @@ ARGUMENTS = (
     *("out", "models", "variants", "seeds", "match", "parameters", "lr_trials", "examples", "strict", "resume"),
     *("engine", "workers", "recipe"),
 )  # of `train` and `compare` that are no settings
+FILE_ARGUMENTS = ("recipe",)  # of these, that are followed by a file
 LISTS = ("columns", "target")  # settings that are lists in Python
 
 
@@ -49,11 +50,13 @@ def explain_in_python(data: object = None) -> Iterator[None]:
 def rewrite_error(error: SeqwiseError, data: object) -> None:
     """Rewrites an error in place."""
     parts = error.parts if isinstance(error, DataError) else ()
+    common = combine_errors(parts).fix if parts else ""
+    added = error.fix.removeprefix(common) if error.fix.startswith(common) else ""  # by a handler of the whole error
     for part in parts:
         rewrite_error(part, data)
     if parts:
         combined = combine_errors(parts)
-        error.problem, error.fix = combined.problem, combined.fix
+        error.problem, error.fix = combined.problem, combined.fix + rewrite(added, data)
     else:
         error.problem, error.fix = rewrite(error.problem, data), rewrite(error.fix, data)
         location = format_location(error.file, error.line)
@@ -102,6 +105,8 @@ def _name_argument(match: re.Match[str]) -> str:
     name, word = match["flag"].replace("-", "_"), match["word"]
     section, _, key = name.rpartition(".")
     settings: Any = Settings.model_fields[section].annotation if section in Settings.model_fields else Settings
+    if name in FILE_ARGUMENTS and word is not None:
+        return f'{name}="{word}"'
     if (section != "" and settings is Settings) or key not in getattr(settings, "model_fields", ()):
         return match[0].replace(f"--{match['flag']}", name) if name in ARGUMENTS else match[0]
     if word is None or not _is_value(word, str(settings.model_fields[key].annotation), match["end"] is not None):
