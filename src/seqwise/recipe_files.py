@@ -77,7 +77,8 @@ class RecipeEvaluation(RecipePart):
 
     @field_validator("options")
     @classmethod
-    def _reject_reserved(cls, options: dict[str, Any]) -> dict[str, Any]:
+    def _check_names(cls, options: dict[str, Any]) -> dict[str, Any]:
+        options = {name.replace("-", "_"): value for name, value in options.items()}  # as typed, or as in Python
         if reserved := {"split", "json", "device", "out", "help", "help_all"} & options.keys():
             raise ValueError(f"{', '.join(sorted(reserved))}: chosen by the command that evaluates, not by the recipe")
         return options
@@ -174,9 +175,8 @@ def read_recipe(name: str) -> Recipe:
     return _parse_recipe(values, path, text)
 
 
-def describe_other_data(name: str, fingerprint: str) -> str:
+def describe_other_data(name: str, recipe: Recipe, fingerprint: str) -> str:
     """Returns a warning if data with this fingerprint is not that of the recipe, otherwise ""."""
-    recipe = read_recipe(name)
     if recipe.fingerprint in ("", fingerprint):
         return ""
     problem = f"this is not the data of the recipe {name}, or it has other splits: published numbers do not apply."
@@ -243,9 +243,37 @@ def _parse_recipe(values: dict[str, Any], path: Path, text: str) -> Recipe:
             (each["loc"], _describe_problem(each["loc"], each["type"], each["msg"], each["input"]))
             for each in error.errors()
         ]
+    else:
+        problems += _check_metrics(recipe)
     if problems:
         raise build_file_error(problems, text, path, fix=KEYS_FIX)
     return recipe
+
+
+def _check_metrics(recipe: Recipe) -> list[tuple[Location, str]]:
+    """Returns what is wrong with the metrics of the evaluations: the place and a sentence.
+
+    The metrics of a task of the user's own are not known.
+    """
+    from seqwise.metrics.evaluation import METHOD_OPTIONS, TASK_METRICS, TEXT_METRICS
+
+    problems: dict[Location, str] = {}
+    task = str(recipe.settings.task)
+    methods = METHOD_OPTIONS if task == "language" else {}
+    needed_options = {f"{method}_{each}": option for method, option in methods.items() for each in TEXT_METRICS}
+    for key, evaluation in recipe.evaluations.items() if task in TASK_METRICS else ():
+        metric = recipe.get_metric(key)
+        used = [option for option, value in evaluation.options.items() if value is not False]
+        known = [*TASK_METRICS[task], *(name for name, option in needed_options.items() if option in used)]
+        location: Location = ("metric",) if evaluation.metric is None else ("evaluations", key, "metric")
+        if metric in needed_options and metric not in known:
+            problem = f"evaluations.{key}: {metric} is a metric with the option {needed_options[metric]} only."
+            problems["evaluations", key] = problem
+        elif metric not in known:
+            hint = suggest(metric, known)
+            problem = f"{'.'.join(map(str, location))}: expected a metric of the task {task}: {', '.join(known)}"
+            problems[location] = f"{problem}; received {metric!r}.{f' {hint}' if hint.startswith('Perhaps') else ''}"
+    return list(problems.items())
 
 
 def _check_settings(settings: Settings) -> list[tuple[Location, str]]:

@@ -140,6 +140,15 @@ def test_a_metric_that_its_evaluation_does_not_have_is_an_error(
     assert not (tmp_path / "run").exists()
 
 
+def test_options_are_written_with_dashes_or_underscores(seqwise_command, recipe_file):
+    metric = "    options: {softmax-temperature: auto}\n    metric: temperature_perplexity\n    required"
+    recipe_file.write_text(RECIPE.replace("    required", metric))
+    result = seqwise_command("recipes", recipe_file, "--json")
+    assert result.status == 0, result.err
+    assert json.loads(result.out)["evaluations"]["static"]["options"] == {"softmax_temperature": "auto"}
+    assert read_recipe(str(recipe_file)).evaluations["static"].is_fitted_to_validation
+
+
 def test_metrics_of_a_task_of_the_users_own_are_not_known(seqwise_command, recipe_file, tmp_path, monkeypatch):
     (tmp_path / "own_task.py").write_text("raise SystemExit('this file is not imported')")
     monkeypatch.setenv("SEQWISE_TASKS", f"own={tmp_path / 'own_task.py'}")

@@ -13,6 +13,8 @@ from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import RunError, UsageError
 from seqwise.recipe_files import find_recipe, read_recipe
 from seqwise.tasks.task import InferenceOptions
+from seqwise.tasks import get_task
+from seqwise.training.card import build_model_card
 from seqwise.training.run import Run
 
 SMALL = {
@@ -104,14 +106,17 @@ def test_settings_and_keywords_override_a_recipe(book, tmp_path):
     own.write_text(find_recipe("ptb-characters").read_text())
     run = seqwise.train(book, out=tmp_path / "own", recipe=own, settings=settings, network=network).run
     assert f"  recipe: {own}\n" in (tmp_path / "own/config.yaml").read_text()
-    overrides = run.metadata.overrides
-    assert "'network.width': 12, 'network.depth': 2, 'network.embedding': 8" in overrides
-    assert "dropout" not in overrides
-    call = f"seqwise.train(..., recipe={str(own)!r}, settings={overrides}) from Python"
-    assert call in (tmp_path / "own/README.md").read_text()
-    assert Run.open(tmp_path / "own").metadata == run.metadata
-    again = seqwise.train(book, recipe=own, settings=ast.literal_eval(overrides), out=tmp_path / "again").run
+    call = run.metadata.command
+    assert call.startswith(f"seqwise.train(..., recipe={str(own)!r}, settings={{") and call.endswith("}) from Python")
+    overrides = ast.literal_eval(call[call.index("{") : call.rindex("}") + 1])
+    assert (overrides["network.width"], overrides["network.depth"], overrides["network.embedding"]) == (12, 2, 8)
+    assert "network.dropout" not in overrides
+    again = seqwise.train(book, recipe=own, settings=overrides, out=tmp_path / "again").run
     assert again.settings == run.settings
+    run.change_budget("2k-tokens", "seqwise train --resume own --budget 2k-tokens")
+    assert Run.open(tmp_path / "own").metadata == run.metadata
+    card = build_model_card(run, get_task("language"), "")
+    assert f"{call}\nseqwise train --resume own --budget 2k-tokens\n" in card
     with pytest.raises(UsageError, match="recipe: expected the name or the file of a recipe"):
         seqwise.train(book, recipe=3)
     with pytest.raises(UsageError, match="Perhaps you meant 'sst2'"):
@@ -129,9 +134,12 @@ def test_an_error_about_a_setting_of_a_recipe_names_the_recipe(book, tmp_path):
         with pytest.raises(UsageError) as excinfo:
             seqwise.train(book, out=tmp_path / "run", recipe=own, **options)
         assert f"The recipe {own} sets " in excinfo.value.fix
-        assert f"from a copy of {own}, and pass recipe COPY.yaml" in excinfo.value.fix
+        assert f'from a copy of {own}, and pass recipe="COPY.yaml"' in excinfo.value.fix
         assert "--" not in excinfo.value.fix
     assert "transformer.heads" in excinfo.value.fix
+    own.write_text(text.replace("metric: bits_per_character", "metric: bits"))
+    with pytest.raises(UsageError, match="metric: expected a metric of the task language"):
+        seqwise.train(book, out=tmp_path / "run", recipe=own)
     with pytest.raises(UsageError) as excinfo:
         seqwise.train(book, out=tmp_path / "run", recipe="ptb-characters", transformer={"heads": 7})
     assert "The recipe" not in str(excinfo.value), "it does not set that"

@@ -17,11 +17,10 @@ import yaml
 from seqwise.cli import console
 from seqwise.cli.evaluate import check_options
 from seqwise.cli.options import UNSET, parse
-from seqwise.errors import DataError, UsageError, suggest
+from seqwise.errors import DataError, UsageError
 from seqwise.recipe_files import (
     DATA_SECTION,
     DATA_VARIABLE,
-    KEYS_FIX,
     Recipe,
     build_evaluate_commands,
     build_evaluation_options,
@@ -30,7 +29,7 @@ from seqwise.recipe_files import (
     read_recipe,
 )
 from seqwise.recipe_results import RecipeResults, average, get_results_file, judge, read_results
-from seqwise.yaml_files import Location, build_file_error, read_yaml_text
+from seqwise.yaml_files import build_file_error, read_yaml_text
 
 EXAMPLE = "seqwise recipes wikitext2-awd-1cycle"
 LIST_COLUMNS = ("recipe", "metric", "published", "ours", "minutes", "verdict")
@@ -67,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read_and_check_recipe(name: str) -> Recipe:
-    """Returns a recipe whose evaluations have options and metrics of `seqwise evaluate`; raises an error for others."""
+    """Returns a recipe whose evaluations have options of `seqwise evaluate`; raises an error for others."""
     recipe, path = read_recipe(name), find_recipe(name)
     for key, evaluation in recipe.evaluations.items():
         try:
@@ -76,35 +75,7 @@ def read_and_check_recipe(name: str) -> Recipe:
             location = ("evaluations", key, "options")
             problem = f"{'.'.join(location)}: {error.problem}"
             raise build_file_error([(location, problem)], read_yaml_text(path), path, error.fix) from None
-    if problems := _check_metrics(recipe):
-        raise build_file_error(problems.items(), read_yaml_text(path), path, KEYS_FIX)
     return recipe
-
-
-def _check_metrics(recipe: Recipe) -> dict[Location, str]:
-    """Returns the keys that lead to each metric that its evaluation does not have, and a sentence about it.
-
-    The metrics of a task of the user's own are not known.
-    """
-    from seqwise.metrics.evaluation import METHOD_OPTIONS, TASK_METRICS, TEXT_METRICS
-
-    problems: dict[Location, str] = {}
-    task = str(recipe.settings.task)
-    methods = METHOD_OPTIONS if task == "language" else {}
-    needed_options = {f"{method}_{each}": option for method, option in methods.items() for each in TEXT_METRICS}
-    for key, evaluation in recipe.evaluations.items() if task in TASK_METRICS else ():
-        metric = recipe.get_metric(key)
-        used = [option for option, value in evaluation.options.items() if value is not False]
-        known = [*TASK_METRICS[task], *(name for name, option in needed_options.items() if option in used)]
-        location: Location = ("metric",) if evaluation.metric is None else ("evaluations", key, "metric")
-        if metric in needed_options and metric not in known:
-            problem = f"evaluations.{key}: {metric} is a metric with the option {needed_options[metric]} only."
-            problems["evaluations", key] = problem
-        elif metric not in known:
-            hint = suggest(metric, known)
-            problem = f"{'.'.join(map(str, location))}: expected a metric of the task {task}: {', '.join(known)}"
-            problems[location] = f"{problem}; received {metric!r}.{f' {hint}' if hint.startswith('Perhaps') else ''}"
-    return problems
 
 
 def build_commands(name: str, recipe: Recipe) -> list[str]:

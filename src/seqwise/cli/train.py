@@ -205,22 +205,16 @@ def _check_resumed(run: Run, settings: Settings, argv: Sequence[str]) -> None:
     if problems:
         problem = "\n".join(["a run is resumed with its own settings.", *problems])
         resume = f"seqwise train --resume {shlex.quote(str(run.folder))}"
-        fix = f"Leave it out: {resume}\nOr start a new run: {_build_new_run_command(run, argv)}"
-        raise UsageError(problem, fix=fix)
+        new_run = run.build_training_command(_remove_resume(argv))
+        raise UsageError(problem, fix=f"Leave it out: {resume}\nOr start a new run: {new_run}")
 
 
-def _build_new_run_command(run: Run, argv: Sequence[str]) -> str:
-    """Returns the command of a new run with the data and settings of a run, and the other options in `argv`."""
-    from seqwise.training.run import CONFIG
-
+def _remove_resume(argv: Sequence[str]) -> list[str]:
+    """Returns the words of a command without `--resume RUN`."""
     words = list(argv)
     position = next(i for i, word in enumerate(words) if re.match(r"--resume(=|$)", word))
     del words[position : position + (1 if "=" in words[position] else 2)]
-    words = [run.metadata.data, "--config", str(run.folder / CONFIG), *words]
-    with suppress(UsageError):
-        if run.metadata.recipe and read_recipe(run.metadata.recipe):  # whose file may be gone
-            words = ["--recipe", run.metadata.recipe, *words]
-    return shlex.join(["seqwise", "train", *words])
+    return words
 
 
 def _change_data_limits(run: Run, settings: Settings, typed: Sequence[str]) -> None:
@@ -317,7 +311,7 @@ def _suggest_evaluations(run: Run) -> list[str]:
     the numbers to compare with."""
     folder, data = shlex.quote(str(run.folder)), shlex.quote(run.metadata.data)
     with suppress(UsageError):
-        recipe = run.metadata.recipe
-        if recipe and not describe_other_data(recipe, run.metadata.fingerprint):
-            return suggest_evaluations(recipe, folder, data)
+        name = run.metadata.recipe
+        if name and not describe_other_data(name, read_recipe(name), run.metadata.fingerprint):
+            return suggest_evaluations(name, folder, data)
     return [f"seqwise evaluate {folder} {data}"]

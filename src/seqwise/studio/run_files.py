@@ -62,7 +62,7 @@ def list_settings(settings: Mapping[str, Any], folder: Path) -> list[dict[str, A
     what their command does not name was chosen.
     """
     choices = read_object(folder, CHOICES)
-    command = str(_get_run(settings).get("command") or "")
+    command = _get_command(settings)
     has_choices, values = bool(choices), dict(_flatten(settings))
     unused = _find_unused(settings, values)
     rows = []
@@ -195,6 +195,12 @@ def _format(value: Any, key: str = "") -> str:
     return "" if value is None else str(value) if not isinstance(value, (list, dict)) else yaml.safe_dump(value).strip()
 
 
+def _get_command(settings: Mapping[str, Any]) -> str:
+    """Returns the commands that trained the run; "" if it was started from Python."""
+    command = str(_get_run(settings).get("command") or "")
+    return "" if command.startswith("seqwise.train(") else command
+
+
 def list_commands(settings: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """Returns the commands that trained the run, and those that use, inspect and resume it, by purpose."""
     path, words = str(folder), [""]
@@ -203,7 +209,7 @@ def list_commands(settings: Mapping[str, Any], folder: Path) -> dict[str, str]:
             with suppress(ValueError):
                 words = shlex.split(line)[3:]
     commands = {
-        "train": str(_get_run(settings).get("command") or ""),
+        "train": _get_command(settings),
         "predict": shlex.join(["seqwise", "predict", path, *words]),
         "inspect": shlex.join(["seqwise", "inspect", path]),
         "evaluate": shlex.join(["seqwise", "evaluate", path, str(_get_run(settings).get("data") or "DATA")]),

@@ -31,7 +31,7 @@ from seqwise.errors import UsageError, check_type, in_command, suggest
 from seqwise.families import get_family, get_model_name
 from seqwise.metrics.evaluation import Evaluation as Evaluation
 from seqwise.new_folders import create_folder
-from seqwise.recipe_files import explain_recipe_settings, read_recipe
+from seqwise.recipe_files import Recipe, explain_recipe_settings, read_recipe
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
 from seqwise.tasks.contextual import ContextualEncoder
@@ -40,7 +40,7 @@ from seqwise.tasks.language.task import Language
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Task
 from seqwise.tasks.training_summary import MISSING_SUMMARY, TrainingSummary
 from seqwise.training.checkpoints import load_weights
-from seqwise.training.choices import choose_device
+from seqwise.training.choices import choose_device, describe_call, list_overrides
 from seqwise.training.create import create_run
 from seqwise.training.distribution import defer_interrupts
 from seqwise.training.loop import Step
@@ -88,7 +88,9 @@ def train(
             if isinstance(settings, ResolvedSettings):  # of a run: they include values that another model does not use
                 _reject_recipe(name)
                 reset_unused(parsed, [parsed])
-            parsed, recipe_settings = _add_recipe(name, parsed)
+            source = None if name is None else read_recipe(name)
+            parsed, recipe_settings = _add_recipe(source, parsed)
+            call = describe_call(name, {} if source is None else list_overrides(parsed, source.settings))
         with explain_in_python(data), explain_recipe_settings(name, recipe_settings):
             if parsed.budget is not None:
                 Budget.parse(parsed.budget)  # raises an error before the data is read
@@ -96,7 +98,7 @@ def train(
             parsed = detect_task(parsed, path, log)
             new_folder = create_folder(RUN_FOLDER, None if out is None else Path(out), f"{parsed.task}-{parsed.model}")
             folder = lock.enter_context(new_folder)
-            run, prepared_task = create_run(path, parsed, folder, recipe=name or "", log=log)
+            run, prepared_task = create_run(path, parsed, folder, command=call, recipe=name or "", log=log)
         with run.record_failure():
             with explain_in_python(data), explain_recipe_settings(name, recipe_settings):
                 training = open_training(run, task=prepared_task, log=log)
@@ -114,14 +116,13 @@ def _reject_recipe(name: str | None) -> None:
         raise UsageError(problem, fix="Leave out settings or recipe.")
 
 
-def _add_recipe(name: str | None, settings: Settings) -> tuple[Settings, list[str]]:
+def _add_recipe(recipe: Recipe | None, settings: Settings) -> tuple[Settings, list[str]]:
     """Returns the settings of a recipe overridden by others, and the names of those whose value is that of the recipe.
 
     Without a recipe these are `settings` and no names.
     """
-    if name is None:
+    if recipe is None:
         return settings, []
-    recipe = read_recipe(name)
     changes = settings.model_dump(exclude_unset=True)
     settings = parse_settings(merge_settings(recipe.get_setting_values(), changes))
     names = [

@@ -17,7 +17,8 @@ from seqwise.recipe_files import build_evaluate_commands, read_recipe
 from seqwise.svg import BLUE, BOTTOM, GREY, ORANGE, RIGHT, WIDTH, Chart, Point, build_document, choose_ticks
 from seqwise.tasks import get_task
 from seqwise.tasks.task import Task
-from seqwise.training.run import Run, RunMetadata
+from seqwise.training.choices import describe_call
+from seqwise.training.run import Run
 from seqwise.training.step import get_objective
 
 
@@ -33,7 +34,7 @@ def build_model_card(run: Run, task: Task, model_size: str) -> str:
 
 Trained with Seqwise {format_words(metadata.seqwise_version)}:
 
-{format_code_block(metadata.command or _describe_call(metadata))}
+{format_code_block(metadata.command or describe_call())}
 
 Use it:
 
@@ -41,13 +42,6 @@ Use it:
 
 All settings are in `config.yaml`, the machine in `env.json`, the curve in `metrics.jsonl`.
 """
-
-
-def _describe_call(metadata: RunMetadata) -> str:
-    """Returns how a run was started that has no command."""
-    recipe = f", recipe={metadata.recipe!r}" if metadata.recipe else ""
-    settings = f", settings={metadata.overrides}" if metadata.overrides else ""
-    return f"seqwise.train(...{recipe}{settings}) from Python"
 
 
 def _build_evaluate_commands(run: Run) -> list[str]:

@@ -6,7 +6,7 @@ Some settings are chosen while the data is read, such as the kind of tokeniser; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -64,6 +64,12 @@ def list_values(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, An
             yield from list_values(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
+
+
+def describe_call(recipe: str | None = None, overrides: Mapping[str, Any] | None = None) -> str:
+    """Returns how a run was started from Python: with a recipe, and with settings that override it by dotted name."""
+    keywords = [f"{name}={value!r}" for name, value in (("recipe", recipe), ("settings", overrides)) if value]
+    return f"seqwise.train({', '.join(['...', *keywords])}) from Python"
 
 
 def list_overrides(settings: Settings, recipe: Settings) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from seqwise.tasks import get_task
 from seqwise.tasks.defaults import resolve
 from seqwise.tasks.guess import detect_task
 from seqwise.tasks.task import Preprocessor, Task
-from seqwise.training.choices import build_defaults_context, choose_device, explain_reading, list_overrides
+from seqwise.training.choices import build_defaults_context, choose_device, explain_reading
 from seqwise.training.clock import read_clock
 from seqwise.training.initialization import find_compilable_stacks, format_settings, inherit_from_run
 from seqwise.training.run import MODEL_FILE, RUN_FOLDER, Run, RunMetadata
@@ -41,7 +41,9 @@ def create_run(
 ) -> tuple[Run, Task]:
     """Reads the data, chooses the settings that are not set, and creates the run folder; removes it on failure.
 
-    `recipe` names the recipe that the settings are from."""
+    `recipe` names the recipe that the settings are from.
+    """
+    source = read_recipe(recipe) if recipe else None
     if settings.budget is not None:
         Budget.parse(settings.budget)  # raises an error before the data is read
     settings = detect_task(settings, data, log)
@@ -59,7 +61,7 @@ def create_run(
     resolved, reasons = resolve(settings, build_defaults_context(task, device, processes, vector_width))
     task.check(resolved)
     family = get_family(resolved.model)
-    if resolved.training.compile and device.type != "cuda" and recipe and read_recipe(recipe).settings.training.compile:
+    if resolved.training.compile and device.type != "cuda" and source is not None and source.settings.training.compile:
         resolved.training.compile = False  # a recipe is for a GPU, but can be tried on a CPU
         log("the recipe compiles layers, which is for GPUs only: here they are not compiled.")
     if resolved.training.compile:  # raises an error if there is nothing to compile
@@ -67,15 +69,13 @@ def create_run(
     if family.has_gradients:
         task.batches(resolved, 0, processes)  # raises an error if a batch cannot be divided among the processes
     choices = {**explain_reading(requested, settings, messages), **reasons}
-    warning = describe_other_data(recipe, task.fingerprint) if recipe else ""
-    overrides = list_overrides(requested, read_recipe(recipe).settings) if recipe else {}
-    metadata = RunMetadata.create(data, task, command, recipe, repr(overrides) if overrides else "")
+    metadata = RunMetadata.create(data, task, command, recipe)
     run = create_run_folder(folder, resolved, task, metadata, word_vectors, choices, log)
     if reasons:
         log("chosen by rule: " + ", ".join(format_settings(resolved, reasons)))
     if reason := reasons.get("training.max_epochs"):
         log(f"training ends after {resolved.training.max_epochs} epochs at most: {reason} (--training.max-epochs).")
-    if warning:
+    if source is not None and (warning := describe_other_data(recipe, source, task.fingerprint)):
         log(f"warning: {warning}")
     return run, task
 

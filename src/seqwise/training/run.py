@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import shlex
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -38,6 +38,7 @@ from seqwise.families import FAMILY_FILES, list_family_names
 from seqwise.files import explain_cause, explain_write_errors, remove_empty, write_text
 from seqwise.locks import read_command
 from seqwise.new_folders import OTHER_FOLDER_FIX, FolderKind
+from seqwise.recipe_files import read_recipe
 from seqwise.resolved_settings import ResolvedSettings, drop_placeholders
 from seqwise.tasks.attributes import check_attributes
 from seqwise.tasks.task import ATTRIBUTES_FILE, DAMAGED_RUN_FIX, Preprocessor, Task
@@ -69,7 +70,6 @@ CREATED_FILES = (
 )  # before CONFIG
 RUN_FOLDER = FolderKind("run", CONFIG, CREATED_FILES, get_resume_command)
 REQUIRED_SETTINGS = ("task", "model", "network.width", "network.depth")  # with another value, the weights do not fit
-RECIPE_FIELDS = ("recipe", "overrides")  # of `RunMetadata`, which are saved only if they are not empty
 OLD_KEYS = {"split_rule": "split", "seqwise_version": "seqwise"}  # field of `RunMetadata` → its key in config.yaml
 
 
@@ -80,21 +80,19 @@ class RunMetadata:
     data: str  # as the user named it
     fingerprint: str  # of the content and the split of the data
     split_rule: str  # in words
-    command: str
+    command: str  # or the call of Python, as text
     seqwise_version: str
     format: int = FORMAT
-    recipe: str = ""  # its name or file, as given; empty without one
-    overrides: str = ""  # settings of the user that differ from those of the recipe, as a dictionary of Python
+    recipe: str = ""  # its name or file, as given; empty, and not saved, without one
 
     @classmethod
-    def create(cls, data: str, task: Task, command: str = "", recipe: str = "", overrides: str = "") -> RunMetadata:
+    def create(cls, data: str, task: Task, command: str = "", recipe: str = "") -> RunMetadata:
         """Returns the metadata of a new run on the data of the prepared task."""
-        version = get_version()
-        return cls(data, task.fingerprint, task.split_rule, command, version, recipe=recipe, overrides=overrides)
+        return cls(data, task.fingerprint, task.split_rule, command, get_version(), recipe=recipe)
 
     def to_yaml(self) -> str:
         """Returns the section of config.yaml; without the recipe if there is none."""
-        fields = {name: value for name, value in asdict(self).items() if name not in RECIPE_FIELDS or value}
+        fields = {name: value for name, value in asdict(self).items() if name != "recipe" or value}
         values = {OLD_KEYS.get(name, name): value for name, value in fields.items()}
         return yaml.safe_dump({"run": values}, sort_keys=False, allow_unicode=True)
 
@@ -165,7 +163,7 @@ class Run:
             origin = f"this run was written by Seqwise {saved_metadata.get('seqwise')} in format {version}"
             problem = f"{origin}; this version reads formats up to {FORMAT}."
             raise RunError(problem, file=path, fix="Update with: pip install --upgrade seqwise")
-        saved_metadata = dict.fromkeys(RECIPE_FIELDS, "") | saved_metadata
+        saved_metadata = {"recipe": ""} | saved_metadata
         keys = {field: OLD_KEYS.get(field, field) for field in RunMetadata.__dataclass_fields__}
         network = values["network"] if isinstance(values.get("network"), dict) else {}
         saved_names = {*saved_metadata, *values, *(f"network.{name}" for name in network)}
@@ -256,6 +254,14 @@ class Run:
             return not is_refused and not is_connection_error(error)
 
         return record_failure(self.folder, CONFIG, is_recorded=is_recorded)
+
+    def build_training_command(self, options: Sequence[str]) -> str:
+        """Returns the command of a new run with the data and the settings of this one, and with other options."""
+        words = [self.metadata.data, "--config", str(self.folder / CONFIG), *options]
+        with suppress(UsageError):
+            if self.metadata.recipe and read_recipe(self.metadata.recipe):  # whose file may be gone
+                words = ["--recipe", self.metadata.recipe, *words]
+        return shlex.join(["seqwise", "train", *words])
 
     def change_budget(self, budget: str, command: str) -> None:
         """Records another budget in the settings file, and the command beside the earlier one."""

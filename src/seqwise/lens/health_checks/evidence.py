@@ -119,10 +119,8 @@ class RunEvidence:
 
     def suggest_training(self, settings: Mapping[str, Any]) -> str:
         """Returns the command that trains again with other settings."""
-        run = self.trained.run
         options = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-        config = str(run.folder / "config.yaml")
-        return shlex.join(["seqwise", "train", run.metadata.data, "--config", config, *options])
+        return self.trained.run.build_training_command(options)
 
     def suggest_view(self, view: str, *options: str) -> str:
         """Returns the command that shows another view of the run."""
