@@ -10,7 +10,7 @@ The folders of this package follow that line; a module imports only from those l
 
 All of them may import the other modules of this folder: settings, registries, option names of other tools that
 messages translate, budget, errors, environment, digests, files, locks, new_folders, callbacks, printable, svg, image,
-yaml_files, recipe_files and recipe_results.
+yaml_files, metric_names, recipe_files and recipe_results.
 
 The public names are imported when they are first used, so that `import seqwise` is fast.
 """

@@ -24,6 +24,7 @@ from seqwise.budget import Budget
 from seqwise.config import Settings, list_errors
 from seqwise.digests import compute_digest
 from seqwise.errors import FileKindError, UsageError, suggest
+from seqwise.metric_names import METHOD_OPTIONS, TASK_METRICS, TEXT_METRICS
 from seqwise.yaml_files import Location, build_file_error, parse_yaml, read_yaml_text
 
 DATA_SECTION = "docs/records.md#the-data"
@@ -255,8 +256,6 @@ def _check_metrics(recipe: Recipe) -> list[tuple[Location, str]]:
 
     The metrics of a task of the user's own are not known.
     """
-    from seqwise.metrics.evaluation import METHOD_OPTIONS, TASK_METRICS, TEXT_METRICS
-
     problems: dict[Location, str] = {}
     task = str(recipe.settings.task)
     methods = METHOD_OPTIONS if task == "language" else {}

@@ -19,7 +19,8 @@ import torch
 from task_row import TaskRow
 from used_settings import keep_used
 
-from seqwise.metrics.evaluation import TASK_METRICS, compute_metric
+from seqwise.metric_names import TASK_METRICS
+from seqwise.metrics.evaluation import compute_metric
 from seqwise.tasks import get_task
 from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.api import TrainedModel

@@ -78,9 +78,9 @@ def test_an_error_about_several_rows_is_rewritten_with_its_parts():
 
 def test_what_is_added_to_an_error_about_several_rows_is_kept():
     parts = [DataError(f"row {number} is empty.", fix="pass --data.on-empty drop") for number in (1, 2)]
+    error = combine_errors(parts)
+    error.fix += "\nThe recipe own sets --data.on-empty: pass --recipe COPY.yaml"
     with pytest.raises(DataError) as excinfo, explain_in_python([]):
-        error = combine_errors(parts)
-        error.fix += "\nThe recipe own sets --data.on-empty: pass --recipe COPY.yaml"
         raise error
     first, second = excinfo.value.fix.split("\n")
     assert first == 'pass settings={"data.on_empty": "drop"}'

@@ -19,7 +19,7 @@ from seqwise.data.corpus.preparation import prepare_stores
 from seqwise.data.corpus.sources import open_corpus
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import NonFiniteError, UsageError
-from seqwise.metrics.evaluation import METHOD_OPTIONS, TASK_METRICS, TEXT_METRICS
+from seqwise.metric_names import METHOD_OPTIONS, TASK_METRICS, TEXT_METRICS
 from seqwise.metrics.options import DYNAMIC_RATES, DYNAMIC_SEGMENTS, TextEvaluationOptions
 from seqwise.tasks.language import cache as cache_module
 from seqwise.tasks.language import dynamic as dynamic_module

@@ -12,8 +12,8 @@ from seqwise.data.reading import TextFile
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import RunError, UsageError
 from seqwise.recipe_files import find_recipe, read_recipe
-from seqwise.tasks.task import InferenceOptions
 from seqwise.tasks import get_task
+from seqwise.tasks.task import InferenceOptions
 from seqwise.training.card import build_model_card
 from seqwise.training.run import Run
 
@@ -107,7 +107,8 @@ def test_settings_and_keywords_override_a_recipe(book, tmp_path):
     run = seqwise.train(book, out=tmp_path / "own", recipe=own, settings=settings, network=network).run
     assert f"  recipe: {own}\n" in (tmp_path / "own/config.yaml").read_text()
     call = run.metadata.command
-    assert call.startswith(f"seqwise.train(..., recipe={str(own)!r}, settings={{") and call.endswith("}) from Python")
+    assert call.startswith(f"seqwise.train(..., recipe={str(own)!r}, settings={{")
+    assert call.endswith("}) from Python")
     overrides = ast.literal_eval(call[call.index("{") : call.rindex("}") + 1])
     assert (overrides["network.width"], overrides["network.depth"], overrides["network.embedding"]) == (12, 2, 8)
     assert "network.dropout" not in overrides

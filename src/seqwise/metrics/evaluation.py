@@ -20,6 +20,7 @@ from safetensors.numpy import load, save
 from seqwise.digests import PLACEHOLDER, add_digest, check_digest, insert_digest_into, read_object
 from seqwise.errors import RunError
 from seqwise.files import explain_write_errors, remove, write_bytes, write_text
+from seqwise.metric_names import METHOD_OPTIONS, TEXT_METRICS
 
 SCORES_FILE = "scores.safetensors"
 TEXTS_FILE = "examples.json"
@@ -27,26 +28,6 @@ BLOCK_TOKENS = 128  # tokens of one example where the text is one long stream
 MAX_TEXT_LENGTH = 400  # characters of a saved text
 BLEU_ORDERS = 4  # BLEU counts n-grams of up to this many words
 
-TEXT_METRICS = ("perplexity", "word_perplexity", "bits_per_character")  # of language, and of each method below
-# Method of evaluating a language model, with which its metrics begin (cache_perplexity) → option that adds them.
-METHOD_OPTIONS = {"temperature": "softmax_temperature", "cache": "cache", "dynamic": "dynamic"}
-# Task → metrics of its evaluations. Some need certain data or settings, such as tags that mark spans.
-TASK_METRICS: dict[str, tuple[str, ...]] = {
-    "language": (*TEXT_METRICS, "tokens", "unknown_tokens"),
-    "masked": (
-        "perplexity", "accuracy", "masked_tokens",
-        *(f"{direction}_perplexity" for direction in ("bidirectional", "forward", "backward")),
-    ),
-    "classify": ("accuracy", "macro_f1", "loss", "examples"),
-    "tag": ("span_f1", "span_precision", "span_recall", "token_accuracy", "spans", "tokens"),
-    "translate": ("bleu", "chrf", "exact_match", "bleu_lowercase", "rouge_1", "rouge_2", "rouge_l", "pairs"),
-    "caption": ("bleu", "chrf", "exact_match", "distinct", "images"),
-    "forecast": (
-        *(f"{model}{error}" for model in ("", "linear_", "seasonal_naive_", "naive_")
-          for error in ("mse", "mae", "mase")),
-        "quantile_loss", "coverage", "windows",
-    ),
-}  # fmt: skip
 LOWER_IS_BETTER = frozenset({
     "perplexity", "word_perplexity", "bits_per_character", "unknown_tokens", "loss", "bidirectional_perplexity",
     "forward_perplexity", "backward_perplexity", "mse", "mae", "mase", "quantile_loss",

@@ -13,7 +13,8 @@ from torch import nn
 
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import UsageError
-from seqwise.metrics.evaluation import TEXT_METRICS, Perplexity
+from seqwise.metric_names import TEXT_METRICS
+from seqwise.metrics.evaluation import Perplexity
 from seqwise.tasks.corpus_task import CorpusTask
 from seqwise.tasks.language.cache import THETAS, WEIGHTS, CacheSettings, score_with_cache, search_cache
 from seqwise.tasks.language.dynamic import (
