@@ -862,9 +862,45 @@ def test_the_best_family_diverged_with_a_seed():
         "gru diverged with seed 2 (perplexity 45.00, worse than every baseline), so its mean says little: its other 2 "
         "seeds have 3.90 to 4.10. A lower learning rate may help."
     )
-    assert "baseline," not in " ".join(verdict["sentences"])
+    assert verdict["sentences"][4] == "gru is hardly better on average than a baseline, the unigram (21)."
     report["families"][0]["values"][2]["value"] = 21.4  # did not diverge
     assert "gru is hardly better than a baseline, the unigram (21)" in get_verdict_text(report)
+
+
+@pytest.mark.parametrize(
+    ("seed", "words"),
+    [
+        (21.35, "No family is better than a baseline, the unigram (21.30): the budget may be too small, or"),
+        (21.2, "No family is better than a baseline, the unigram (21.30): the budget may be too small, or"),
+        (21.1, "No family is better than a baseline, the unigram (21.30): the budget may be too small, or"),
+        (21.0, "No family is better on average than a baseline, the unigram (21.30)."),  # by 1.4 %
+        (3.9, "No family is better on average than a baseline, the unigram (21.30)."),
+    ],
+)
+def test_a_seed_of_a_diverged_family_does_not_hide_that_no_family_is_better_than_a_baseline(seed: float, words: str):
+    gru = make_scattered_family("gru", [seed, 30.0, 45.0])
+    sentences = compute_verdict(make_report(make_family("rnn", 25.0), gru) | UNIGRAM)["sentences"]
+    assert sentences[0].endswith("rnn has the best perplexity, 25.00 (95 % interval 24.93 to 25.07).")
+    assert sum(each.startswith("gru diverged with seed 2") for each in sentences) == (seed < 21.3)
+    assert [each.startswith(words) for each in sentences if "than a baseline" in each] == [True]
+
+
+@pytest.mark.parametrize(("seed", "count"), [(21.2, 1), (21.0, 0)])
+def test_an_ngram_model_is_compared_with_the_noticeably_better_seeds_of_a_diverged_family(seed: float, count: int):
+    ngram = make_family("ngram", 21.3, is_baseline=True, points=[])
+    report = make_report(ngram, make_scattered_family("gru", [seed, 30.0, 45.0])) | UNIGRAM
+    text = get_verdict_text(report)
+    assert "gru diverged with seed 2" in text
+    assert text.count("ngram only counts n-grams, and ") == count
+
+
+def test_a_larger_budget_is_not_judged_by_the_mean_of_a_best_family_that_diverged():
+    rnn = make_family("rnn", 20.9, points=[(100, 60.0), (200, 30.0), (400, 21.0)])
+    report = make_report(make_scattered_family("gru", [3.9, 4.1, 45.0]), rnn)
+    assert "What would change this: rnn was still improving by 30 %" in get_verdict_text(report)
+    text = get_verdict_text(report | UNIGRAM)
+    assert "gru diverged with seed 2" in text
+    assert "larger budget" not in text
 
 
 def test_a_family_that_diverged_is_no_tie():
@@ -891,6 +927,56 @@ def test_no_other_sentence_contradicts_a_diverged_seed():
     assert "diverged" not in text
     for words in ("only counts n-grams", "Where speed matters", "got worse after"):
         assert words in text
+
+
+def test_a_tied_family_that_diverged_is_not_recommended():
+    """Its mean puts it among the best, but says little: the fastest and the smallest of the best are others."""
+    gru = make_scattered_family("gru", [3.9, 4.1, 45.0], latency=0.0001, parameters=100_000)
+    rnn, slow = make_family("rnn", 17.5), make_family("lstm", 19.0, latency=0.0008)
+    verdict = compute_verdict(make_report(rnn, gru, slow) | UNIGRAM)
+    assert (verdict["best"], verdict["tied"], verdict["unsure"]) == ("rnn", ["gru"], ["lstm"])
+    assert (verdict["fastest"], verdict["smallest"]) == (None, None)  # rnn is compared with no other
+    text = " ".join(verdict["sentences"])
+    assert "of the best" not in text.lower()
+    assert "lstm has perplexity 19.00 and needs 800 µs per prediction, 2.5 times as fast as rnn." in text
+
+    tied = make_family("elman", 17.6, latency=0.001, parameters=300_000)
+    verdict = compute_verdict(make_report(rnn, gru, tied) | UNIGRAM)
+    assert (verdict["tied"], verdict["fastest"], verdict["smallest"]) == (["elman", "gru"], "elman", "elman")
+    text = " ".join(verdict["sentences"])
+    assert "Of the best, elman is fastest: 1.0 ms per prediction, 2.0 times as fast as rnn." in text
+    assert "elman is the smallest of the best: 300,000 parameters." in text
+    without_baseline = compute_verdict(make_report(rnn, gru, tied))  # no seed diverged
+    assert (without_baseline["fastest"], without_baseline["smallest"]) == ("gru", "gru")
+
+
+def test_the_size_of_a_tied_family_that_diverged_need_not_be_known():
+    gru = make_scattered_family("gru", [3.9, 4.1, 45.0], parameters=None, weights=None)
+    tied = make_family("elman", 17.6, parameters=300_000)
+    assert compute_verdict(make_report(make_family("rnn", 17.5), gru, tied) | UNIGRAM)["smallest"] == "elman"
+
+
+def test_the_best_family_is_recommended_although_it_diverged():
+    best = make_scattered_family("gru", [3.9, 4.1, 45.0], latency=0.0001, parameters=100_000)
+    verdict = compute_verdict(make_report(best, make_family("rnn", 17.8)) | UNIGRAM)
+    assert (verdict["best"], verdict["tied"]) == ("gru", ["rnn"])
+    assert (verdict["fastest"], verdict["smallest"]) == ("gru", "gru")
+
+
+def test_of_exactly_equal_families_that_diverged_the_cheapest_is_named():
+    """The seeds of two identical variants diverge alike."""
+    twins = [make_scattered_family(name, [3.9, 4.1, 45.0], latency=time) for name, time in (("a", 0.003), ("b", 0.001))]
+    verdict = compute_verdict(make_report(*twins) | UNIGRAM)
+    assert (verdict["equal"], verdict["fastest"]) == (["b"], "b")
+    assert "The cheapest of them is b: 1.0 ms per prediction, 3.0 times as fast as a." in verdict["sentences"]
+
+
+def test_the_cheapest_of_equal_families_is_not_compared_with_a_tied_one_that_diverged():
+    gru = make_scattered_family("gru", [3.9, 4.1, 45.0], latency=0.0001)
+    equal = [make_family(name, 17.5, latency=time) for name, time in (("a", 0.003), ("b", 0.001))]
+    verdict = compute_verdict(make_report(*equal, gru) | UNIGRAM)
+    assert (verdict["equal"], verdict["tied"], verdict["fastest"]) == (["b"], ["b", "gru"], "b")
+    assert "The cheapest of them is b: 1.0 ms per prediction, 3.0 times as fast as a." in verdict["sentences"]
 
 
 def test_a_seed_slightly_below_a_baseline_did_not_diverge():

@@ -37,10 +37,13 @@ def compare_with_baseline(ranking: Ranking, best: Family) -> Iterator[str]:
     is_ahead = best.mean < baseline.value if lower else best.mean > baseline.value
     low, high, _ = best.interval or (best.mean, best.mean, "")
     is_within_interval = baseline.value <= high if lower else baseline.value >= low
-    if (not is_ahead or is_within_interval) and not ranking.has_better_seed(baseline.value):
+    if not is_ahead or is_within_interval:
         result = f"{best.name} is hardly better" if is_ahead else "No family is better"
-        advice = "the budget may be too small, or there may be little more to learn"
-        yield f"{result} than a baseline, the {baseline.name} ({value}): {advice}."
+        if ranking.has_better_seed(baseline.value):  # what is missing is not a larger budget
+            yield f"{result} on average than a baseline, the {baseline.name} ({value})."
+        else:
+            advice = "the budget may be too small, or there may be little more to learn"
+            yield f"{result} than a baseline, the {baseline.name} ({value}): {advice}."
 
 
 def describe_divergence(ranking: Ranking) -> Iterator[str]:
@@ -101,7 +104,7 @@ def name_cheapest(ranking: Ranking) -> Iterator[str]:
     if not ranking.equal:
         return
     if fastest is not None:
-        others = [family for family in ranking.leaders if family is not fastest]
+        others = [family for family in ranking.recommendable if family is not fastest]
         next_fastest = min(others, key=lambda family: family.latency or 0.0)
         yield f"The cheapest of them is {fastest.name}: {format_speed(fastest, next_fastest)}."
     elif smallest is not None:
@@ -117,7 +120,7 @@ def recommend_fast(ranking: Ranking, best: Family) -> Iterator[str]:
         return
     if fastest is not None and fastest is not best and not ranking.equal:
         yield f"Of the best, {fastest.name} is fastest: {format_speed(fastest, best)}."
-    timed_leaders = [leader for leader in ranking.leaders if leader.latency]
+    timed_leaders = [leader for leader in ranking.recommendable if leader.latency]
     fast = [
         family
         for family in ranking.behind
@@ -172,7 +175,12 @@ def describe_failures(ranking: Ranking) -> Iterator[str]:
 
 
 def judge_larger_budget(ranking: Ranking, best: Family) -> Iterator[str]:
-    """Yields whether a larger budget would change the order, by the last doubling of every curve."""
+    """Yields whether a larger budget would change the order, by the last doubling of every curve.
+
+    Nothing if some seeds of the best diverged: neither its mean nor its curves say what others would have to reach.
+    """
+    if best in ranking.diverged:
+        return
     metric, mean = ranking.metric.key, best.mean or 0.0
     gains = {family.name: ranking.compute_gain(family) for family in ranking.ranked}
     known_gains = {name: gain for name, gain in gains.items() if gain is not None}

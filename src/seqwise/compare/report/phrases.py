@@ -51,7 +51,7 @@ def format_mean_interval(ranking: Ranking, family: Family) -> str:
 
 
 def format_size(ranking: Ranking, family: Family) -> str:
-    """Returns the number of parameters if it is known of all leaders, or else the bytes of the weights file."""
+    """Returns the number of parameters, or the bytes of the weights where those are what is compared."""
     if ranking.size_key == "parameters":
         return f"{format_count(family.parameters)} parameters"
     return f"{format_bytes(family.weights)} of weights"

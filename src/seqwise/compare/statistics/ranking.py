@@ -27,7 +27,8 @@ class Ranking:
     `worse` families are certainly worse, by however little. Of the others those close to the best are `tied` with it;
     the rest are `unsure`: behind, but not certainly. `leaders` are best or tied, `behind` are the rest. Of the tied,
     those with exactly the mean of the best are `equal` to it. Some seeds of `diverged` families diverged: such a
-    family is ranked by its mean like the others, but that mean says little.
+    family is ranked by its mean like the others, but that mean says little. `recommendable` are the leaders that may
+    be recommended for their speed or size: those that did not diverge, and those in the first place in any case.
     """
 
     def __init__(self, report: Report):
@@ -44,6 +45,9 @@ class Ranking:
         best_mean = None if self.best is None else self.best.mean
         self.equal = tuple(
             family for family in self.tied if math.isclose(family.mean or 0.0, best_mean or 0.0, rel_tol=1e-12)
+        )
+        self.recommendable = tuple(
+            family for family in self.leaders if family not in self.diverged or family in (self.best, *self.equal)
         )
 
     def _select_by_rank(self, *ranks: str) -> tuple[Family, ...]:
@@ -92,9 +96,10 @@ class Ranking:
         return tuple(each for each, value in measured if value >= MIN_DIVERGED_RATIO * worst)
 
     def has_better_seed(self, value: float) -> bool:
-        """Returns whether a family of which some seeds diverged has another seed that is better than this value."""
-        seeds = [each for family in self.diverged for each in family.values]
-        return any(each.value is not None and each.value < value for each in seeds)
+        """Returns whether a family of which some seeds diverged has another seed noticeably better than this value."""
+        seeds = [each.value for family in self.diverged for each in family.values if each.value is not None]
+        gain = self._convert(value) - self._convert(min(seeds, default=value))
+        return is_noticeable(self.metric.key, gain, value)
 
     # Pairs
 
@@ -116,31 +121,36 @@ class Ranking:
 
     @property
     def lowest_latency_leader(self) -> Family | None:
-        """The leader with the lowest median latency, however small the difference."""
-        timed = [family for family in self.leaders if family.latency]
+        """The recommendable leader with the lowest median latency, however small the difference."""
+        timed = [family for family in self.recommendable if family.latency]
         return min(timed, key=lambda family: family.latency or 0.0, default=None)
 
     @property
     def fastest(self) -> Family | None:
-        """The leader that is certainly the fastest; None where the latencies overlap."""
+        """The recommendable leader that is certainly the fastest; None where the latencies overlap.
+
+        None as well where all that are tied with the best diverged: the best is not compared with them.
+        """
         fastest = self.lowest_latency_leader
-        others = [family for family in self.leaders if family is not fastest]
-        return fastest if fastest and all(is_faster(fastest, other) for other in others) else None
+        others = [family for family in self.recommendable if family is not fastest]
+        if fastest is None or (self.tied and not others):
+            return None
+        return fastest if all(is_faster(fastest, other) for other in others) else None
 
     @property
     def size_key(self) -> Literal["parameters", "weights"] | None:
-        """The field that is known of all leaders: `parameters`, or else `weights`, in bytes; None if neither is."""
+        """The field that is known of all recommendable leaders: `parameters`, or else `weights`, in bytes."""
         keys: tuple[Literal["parameters", "weights"], ...] = ("parameters", "weights")
-        return next((key for key in keys if all(getattr(family, key) for family in self.leaders)), None)
+        return next((key for key in keys if all(getattr(family, key) for family in self.recommendable)), None)
 
     @property
     def smallest(self) -> Family | None:
-        """The smallest of the leaders; None where their sizes were matched, or are not known."""
+        """The smallest recommendable leader; None where sizes were matched or are not known, or all tied diverged."""
         key = self.size_key
         if key is None or not self.leaders:
             return None
-        sizes = {family.name: getattr(family, key) for family in self.leaders}
-        smallest = min(self.leaders, key=lambda family: sizes[family.name])
+        sizes = {family.name: getattr(family, key) for family in self.recommendable}
+        smallest = min(self.recommendable, key=lambda family: sizes[family.name])
         is_smaller = max(sizes.values()) > MAX_EQUAL_RATIO * sizes[smallest.name]
         return smallest if len(self.leaders) == 1 or is_smaller else None
 
