@@ -7,9 +7,8 @@
     OUT/data/                            data that a recipe prepares
     OUT/results/NAME.json                the results of all seeds
 
-A trial of other settings (`--set`) has a folder beside those of the seeds; `overrides.yaml` has those settings, and
-`recipe.yaml` is the recipe without those that are null in the trial. A finished evaluation is never repeated, so
-that each seed is tested once. This module starts no process.
+A trial of other settings (`--set`) has a folder beside those of the seeds; `overrides.yaml` has those settings. A
+finished evaluation is never repeated, so that each seed is tested once. This module starts no process.
 """
 
 from __future__ import annotations
@@ -27,10 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
 
 from seqwise.config import combine_settings
-from seqwise.digests import compute_digest
+from seqwise.digests import compute_digest, read_object
 from seqwise.errors import UsageError
 from seqwise.files import write_text
 from seqwise.recipe_files import Recipe, build_evaluation_options, find_recipe
@@ -40,6 +38,7 @@ from seqwise.training.rows import read_metrics
 
 NUM_LOG_LINES = 4  # of a log without an error message
 MAX_NAME_LENGTH = 150  # of a folder, before a digest is added
+OVERRIDES = "overrides.yaml"
 CONFIG, SUMMARY = "config.yaml", "summary.json"  # files of a run; the second is written when training has ended
 
 
@@ -67,10 +66,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Job:
-    """A recipe with one seed.
-
-    `overrides` are settings that replace those of the recipe, by dotted name; None removes one.
-    """
+    """A recipe with one seed. `overrides` are settings that replace those of the recipe, by dotted name."""
 
     name: str  # as on the command line: of a recipe, or of a file
     recipe: Recipe
@@ -123,29 +119,18 @@ class Job:
             problem = f"the recipe {self.name} has changed since the runs in {self.folder} were started."
             raise UsageError(problem, fix="Choose another folder with --out, or remove that one.")
         write_text(file, json.dumps({"recipe": self.name, "digest": digest}) + "\n")
-        if changes := {name: value for name, value in self.overrides.items() if value is not None}:
-            self._write_yaml("overrides.yaml", combine_settings(None, changes))
-        if self.removes_settings:
-            settings = combine_settings(None, list_remaining(self.recipe, self.overrides))
-            self._write_yaml("recipe.yaml", self.recipe.model_copy(update={"settings": settings}))
-
-    @property
-    def removes_settings(self) -> bool:
-        return any(value is None for value in self.overrides.values())
-
-    def _write_yaml(self, name: str, values: BaseModel) -> None:
-        text = yaml.safe_dump(values.model_dump(mode="json", exclude_unset=True), allow_unicode=True)
-        write_text(self.folder / name, text)
+        if self.overrides:
+            values = combine_settings(None, self.overrides).model_dump(mode="json", exclude_unset=True)
+            write_text(self.folder / OVERRIDES, yaml.safe_dump(values, allow_unicode=True))
 
     def find_next(self) -> Command | None:
         """Returns the next command: train or resume, then evaluate; None when all is done."""
         if not (self.run / SUMMARY).is_file():
             if (self.run / CONFIG).is_file():
                 return Command("training", ("train", "--resume", str(self.run)))
-            recipe = str(self.folder / "recipe.yaml") if self.removes_settings else self.name
-            words = ["train", "--recipe", recipe, str(self.data), "--seed", str(self.seed), "--out", str(self.run)]
-            if any(value is not None for value in self.overrides.values()):
-                words += ["--config", str(self.folder / "overrides.yaml")]
+            words = ["train", "--recipe", self.name, str(self.data), "--seed", str(self.seed), "--out", str(self.run)]
+            if self.overrides:
+                words += ["--config", str(self.folder / OVERRIDES)]
             return Command("training", tuple(words))
         for split in self.splits:
             for name, evaluation in self.recipe.evaluations.items():
@@ -187,10 +172,11 @@ class Job:
             version=machine["seqwise"],
         )
 
-    def read_failure(self) -> str:
-        """Returns the text of the run's `failure.json`; empty if there is none."""
-        path = self.run / FAILURE_FILE
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
+    def read_failure(self) -> dict[str, Any]:
+        """Returns the run's `failure.json`; empty if there is none or it is damaged."""
+        with suppress(OSError, ValueError):
+            return read_object(self.run / FAILURE_FILE)
+        return {}
 
     def describe_state(self) -> str:
         """Returns the newest step and validation of an unfinished run, or that it has not been started."""
@@ -208,31 +194,23 @@ class Job:
         return f"{rows[-1]['progress']:.0%}, step {rows[-1]['step']:,}, {speed}{newest and f'; validation: {newest}'}"
 
 
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns nested settings by dotted name."""
-    flat = {}
-    for key, value in values.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
-
-
-def list_remaining(recipe: Recipe, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of a recipe by dotted name, without those that the overrides remove."""
-    settings = flatten(recipe.get_setting_values())
-    return {name: value for name, value in settings.items() if overrides.get(name, value) is not None}
-
-
-def find_error(failure: str, log: str, status: int) -> str:
+def find_error(failure: Mapping[str, Any], log: str, status: int) -> str:
     """Returns the error message of a command: that of its failure.json, or the end of what it wrote into its log."""
-    with suppress(ValueError, KeyError):  # empty or damaged
-        values = json.loads(failure)
-        return f"{values['problem']}\n{values['fix']}".strip()
+    if "problem" in failure:
+        return f"{failure['problem']}\n{failure.get('fix', '')}".strip()
     lines = log.strip().splitlines()
     starts = [index for index, line in enumerate(lines) if re.match("error: |Traceback ", line)]
     if starts:
         return "\n".join(lines[starts[-1] :]).removeprefix("error: ")
-    ending = f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-    return "\n".join([f"{ending} and no error message", *lines[-NUM_LOG_LINES:]])
+    return "\n".join([f"{describe_ending(status)} and no error message", *lines[-NUM_LOG_LINES:]])
+
+
+def describe_ending(status: int) -> str:
+    """Returns the status of a process in words; below 0 it is the number of a signal, of which some have no name."""
+    if status >= 0:
+        return f"ended with status {status}"
+    names = {each.value: each.name for each in signal.Signals}
+    return f"ended by {names.get(-status, f'signal {-status}')}"
 
 
 def format_value(value: Any) -> str:

@@ -10,11 +10,11 @@ from pathlib import Path
 from statistics import fmean
 
 from record_jobs import Failure, Job, get_output_file
+from records_page import format_mean
 
 from seqwise.cli import console
-from seqwise.cli.recipes import format_average
 from seqwise.recipe_files import Recipe, find_recipe
-from seqwise.recipe_results import Average, average, get_results_file, read_results
+from seqwise.recipe_results import NUM_SEEDS, RecipeResults, average, get_results_file, judge, read_results
 
 RESULT_COLUMNS = ("recipe", "evaluation", "metric", "validation", "test", "required", "verdict")
 
@@ -49,17 +49,10 @@ def print_results(
         if results is None or results.digest != recipe.compute_digest():
             continue
         for key, evaluation in recipe.evaluations.items():
-            valid, test = (average(results, split, key) for split in ("valid", "test"))
-            mean = valid if recipe.split == "valid" else test
-            if mean is None:
-                continue
-            before = None
-            if published is not None and published.digest == results.digest:
-                before = average(published, recipe.split, key)
-            verdict, is_met = judge_result(recipe, key, mean, before)
+            verdict, is_met = judge_result(recipe, key, results, published)
             is_reached &= is_met
-            numbers = [format_average(each) if each else "–" for each in (valid, test)]
-            rows.append([find_recipe(name).stem, key, recipe.unit, *numbers, f"{evaluation.required:g}", verdict])
+            means = [format_mean(recipe, results, split, key) or "–" for split in ("valid", "test")]
+            rows.append([find_recipe(name).stem, key, recipe.unit, *means, f"{evaluation.required:g}", verdict])
     if len(rows) > 1:
         print("\n" + "\n".join(console.align(rows, num_left=3)))
     for job, state, text in list_states(unfinished, failures):
@@ -67,15 +60,24 @@ def print_results(
     return is_reached
 
 
-def judge_result(recipe: Recipe, key: str, mean: Average, before: Average | None) -> tuple[str, bool]:
-    """Returns what the mean of an evaluation reaches, and whether that is enough; `before` is our earlier result."""
-    evaluation = recipe.evaluations[key]
-    is_reached = recipe.is_as_good_as(mean.mean, evaluation.required)
-    reached = "goal reached" if recipe.is_as_good_as(mean.mean, evaluation.goal) else "required reached"
-    verdict = reached if is_reached else "not reached"
-    if before is not None and abs(before.mean - mean.mean) > evaluation.tolerance:
-        return f"{verdict}, not reproduced: {before.mean:.4g} ± {evaluation.tolerance:g}", False
-    return verdict, is_reached
+def judge_result(recipe: Recipe, key: str, results: RecipeResults, published: RecipeResults | None) -> tuple[str, bool]:
+    """Returns the verdict on an evaluation, and whether its mean meets what is required and reproduces `published`.
+
+    With fewer than `NUM_SEEDS` seeds the verdict is their number; whether they meet what is required is added to it.
+    """
+    verdict, mean, numbers = judge(recipe, key, results), average(results, recipe.split, key), recipe.evaluations[key]
+    if mean is None:
+        return verdict, False
+    is_met = recipe.is_as_good_as(mean.mean, numbers.required)
+    if mean.count < NUM_SEEDS:
+        verdict += ", meets required" if is_met else ", misses required"
+    before = None if published is None else average(published, recipe.split, key)
+    if published is None or published.digest != results.digest or before is None:
+        return verdict, is_met
+    is_comparable = mean.count >= before.count >= NUM_SEEDS
+    if is_comparable and abs(before.mean - mean.mean) > numbers.tolerance:
+        return f"{verdict}, not reproduced: {before.mean:.4g} ± {numbers.tolerance:g}", False
+    return verdict, is_met
 
 
 def list_states(unfinished: Sequence[Job], failures: Sequence[Failure]) -> list[tuple[Job, str, str]]:

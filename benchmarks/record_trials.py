@@ -5,13 +5,13 @@ A search is a YAML file that has a list of trials for each recipe:
     ptb-transformer:
       - {}                                              # as in the recipe
       - {network.dropout: 0.3, training.weight_decay: 1.0}
-      - {training.learning_rate: null}                  # without that setting: the default rule chooses it
+      - {training.learning_rate: null}                  # the default: a rule chooses the value
 
 `--set SETTING=VALUE` replaces a setting in all trials, or makes one of a recipe. Trials are compared on the validation
 split alone. This module starts no process.
 
-null is also the default of every setting whose value may be null, so that removing a setting and setting it to null are
-the same.
+null stands for the default of a setting, as if the recipe did not set it. Settings that may be null have that default,
+so that null has one meaning.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from typing import Any
 
 import yaml
 from pydantic import BaseModel
-from record_jobs import flatten, list_remaining
 
 from seqwise.applicability import check_effects, list_changed
 from seqwise.budget import Budget
@@ -59,10 +58,14 @@ def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
     """Returns setting → value of `training.learning_rate=0.003` and the like; values are YAML."""
     overrides = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--set: expected SETTING=VALUE; received {text!r}.")
-        overrides[name.replace("-", "_")] = yaml.safe_load(value)
+        name, _, value = text.partition("=")
+        if not value.strip():  # YAML reads it as null
+            fix = "Write null for the default of a setting: --set training.learning_rate=null"
+            raise UsageError(f"--set: expected SETTING=VALUE; received {text!r}.", fix=fix)
+        try:
+            overrides[name.replace("-", "_")] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise UsageError(f"--set: {value!r} is not valid YAML; received {text!r}.") from None
     return overrides
 
 
@@ -74,45 +77,48 @@ def build_trials(
     Of trials that train with the same settings, however they are written, it returns the first.
     """
     different: list[dict[str, Any]] = []
-    meanings: list[dict[str, Any]] = []
+    known: list[dict[str, Any]] = []
     for number, trial in enumerate(trials, start=1):
         try:
-            values = parse_trial({**flatten(trial), **overrides}, recipe)
-            base = list_remaining(recipe, values)
-            combined = combine_settings(base, {name: value for name, value in values.items() if value is not None})
+            values = parse_trial({**flatten(trial), **overrides})
+            combined = combine_settings(recipe.settings, values)
             check_effects([combined], list_changed(combined))
-            meaning = get_meaning(combined)
+            effective = get_effective_settings(combined)
         except UsageError as error:
             problem = error.problem if file is None else f"{name}, trial {number}: {error.problem}"
             raise UsageError(problem, file=file, fix=error.fix) from None
-        if meaning not in meanings:
-            meanings.append(meaning)
+        if effective not in known:
+            known.append(effective)
             different.append(values)
     return different
 
 
-def parse_trial(changes: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """Returns the checked changes of the settings of a recipe by dotted name; None removes one that the recipe has."""
-    removed = {RENAMED_SETTINGS.get(name, name) for name, value in changes.items() if value is None}
-    set_values = {name: value for name, value in changes.items() if value is not None}
-    checked = combine_settings(None, {**{name: get_default(name) for name in removed}, **set_values})
-    values = flatten(checked.model_dump(exclude_unset=True)) | dict.fromkeys(removed)
-    if "seed" in values:
-        raise UsageError("seed: seeds are chosen by --seeds.")
-    if necessary := [name for name in REQUIRED_SETTINGS if name in removed]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns nested settings by dotted name."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def parse_trial(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the checked settings of a trial by dotted name; null becomes the default of the setting."""
+    if necessary := [name for name in REQUIRED_SETTINGS if name in changes and changes[name] is None]:
         raise UsageError(f"{necessary[0]}: a recipe must have this setting, so it cannot be null.")
-    settings = flatten(recipe.get_setting_values())
-    return {name: value for name, value in values.items() if value is not None or name in settings}
+    values = {name: get_default(name) if value is None else value for name, value in changes.items()}
+    checked = flatten(combine_settings(None, values).model_dump(exclude_unset=True))
+    if "seed" in checked:
+        raise UsageError("seed: seeds are chosen by --seeds.")
+    return checked
 
 
 def get_default(name: str) -> Any:
     """Returns the default of a setting; None for sections and unknown names, of which null is an error."""
-    value = reduce(lambda section, key: getattr(section, key, None), name.split("."), Settings())
+    keys = RENAMED_SETTINGS.get(name, name).split(".")
+    value = reduce(lambda section, key: getattr(section, key, None), keys, Settings())
     return None if isinstance(value, BaseModel) else value
 
 
-def get_meaning(settings: Settings) -> dict[str, Any]:
-    """Returns the settings that are set, by dotted name; values that are written differently are equal."""
-    values = flatten(settings.model_dump(exclude_unset=True))
-    is_set = {name: value for name, value in values.items() if value is not None}
-    return is_set | {"budget": Budget.parse(str(settings.budget))}
+def get_effective_settings(settings: Settings) -> dict[str, Any]:
+    """Returns all settings by dotted name, defaults too; those that are written differently are equal."""
+    return flatten(settings.model_dump()) | {"budget": Budget.parse(str(settings.budget))}

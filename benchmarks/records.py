@@ -15,7 +15,7 @@ leaves out the seeds that have all results in the repository; recipe files of yo
 While settings are searched, the test split stays unread: `--validation-only`, which `--set` and `--search` imply; see
 `record_trials.py`. Results of complete runs are in OUT/results as JSON. `--publish` copies them to
 `src/seqwise/recipes/results`, from which docs/records.md and `seqwise recipes` are made. The exit status is 1 if a run
-failed or a requirement is not met.
+failed, a requirement is not met or a result is not reproduced, and 130 if a stop left runs unfinished.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from gpu_sharing import PERCENTAGE, share_gpu
 from record_jobs import Command, Failure, Job, build_command_line, find_error, is_published, save_result
+from record_options import parse_count, split_names, split_seeds, split_slots
 from record_tables import format_values, print_results, print_trials
 from record_trials import build_trials, parse_overrides, read_search
 
@@ -61,7 +62,7 @@ class JobProcess:
     process: subprocess.Popen[bytes]
     files: list[IO[bytes]]
     log_size: int  # of the job, before this command
-    earlier_failure: str
+    earlier_failure: dict[str, Any]
 
     @classmethod
     def start(cls, job: Job, command: Command, variables: Mapping[str, str]) -> JobProcess:
@@ -91,7 +92,7 @@ class JobProcess:
         """Returns the error message of this command, which failed."""
         failure = self.job.read_failure()
         log = self.job.log.read_bytes()[self.log_size :].decode("utf-8", "replace")
-        return find_error(failure if failure != self.earlier_failure else "", log, status)
+        return find_error(failure if failure != self.earlier_failure else {}, log, status)
 
 
 def end_with_parent() -> None:
@@ -139,7 +140,7 @@ class Scheduler:
             self._end_processes()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-        for job in self.waiting:  # after a stop: earlier commands may have finished some
+        for job in self.waiting:  # after a stop; some have just finished their last command
             if job.find_next() is None:
                 self._finish(job, on_done)
             else:
@@ -181,14 +182,22 @@ class Scheduler:
         """Removes the processes that have ended; their jobs wait for the next command, unless they failed."""
         for each in [each for each in self.running if each.process.poll() is not None]:
             self.running.remove(each)
-            status = each.finish()
-            if status == 0:
-                self.waiting.insert(0, each.job)
-            else:
-                failure = Failure(each.job, each.command.title, each.read_error(status))
-                self.failed.append(failure)
-                problem = f"{each.command.title} failed with status {status} ({each.job.log})"
-                self.log(f"{each.job.title}: {problem}:\n{textwrap.indent(failure.error, '  ')}")
+            self._finish_process(each)
+
+    def _finish_process(self, each: JobProcess, is_terminated: bool = False) -> None:
+        """Lets the job of a process that has ended wait for its next command, unless it has failed or was stopped."""
+        status = each.finish()
+        if status == 0:
+            self.waiting.insert(0, each.job)
+        elif is_terminated and (status == INTERRUPTED or status < 0):  # below 0: ended by a signal
+            progress = f" ({each.job.describe_progress()})" if each.is_training else ""
+            self.log(f"{each.job.title}: stopped{progress}; the same command continues it.")
+            self.unfinished.append(each.job)
+        else:
+            failure = Failure(each.job, each.command.title, each.read_error(status))
+            self.failed.append(failure)
+            problem = f"{each.command.title} failed with status {status} ({each.job.log})"
+            self.log(f"{each.job.title}: {problem}:\n{textwrap.indent(failure.error, '  ')}")
 
     def _report(self) -> None:
         for each in self.running:
@@ -204,10 +213,7 @@ class Scheduler:
                 each.process.wait(max(0.1, limit - time.monotonic()))
             except subprocess.TimeoutExpired:
                 each.process.kill()
-            each.finish()
-            progress = f" ({each.job.describe_progress()})" if each.is_training else ""
-            self.log(f"{each.job.title}: stopped{progress}; the same command continues it.")
-            self.unfinished.append(each.job)
+            self._finish_process(each, is_terminated=True)
         self.running = []
 
 
@@ -259,34 +265,6 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def split_names(text: str) -> list[str]:
-    """Returns the different names in a list that is separated by commas."""
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not names:
-        raise argparse.ArgumentTypeError("expected a list separated by commas; received none")
-    return names
-
-
-def split_seeds(text: str) -> list[int]:
-    seeds = split_names(text)
-    if not all(seed.isdecimal() for seed in seeds):
-        raise argparse.ArgumentTypeError(f"expected numbers such as 0,1,2; received {text!r}")
-    return list(map(int, seeds))
-
-
-def split_slots(text: str) -> tuple[str, int]:
-    name, _, count = text.rpartition("=")
-    if not name:
-        raise argparse.ArgumentTypeError(f"expected RECIPE=N; received {text}")
-    return name, parse_count(count)
-
-
-def parse_count(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected at least 1; received {text}")
-    return int(text)
-
-
 def run(options: argparse.Namespace) -> int:
     """Runs the recipes; returns the exit status."""
     jobs = build_jobs(options)
@@ -313,7 +291,7 @@ def run(options: argparse.Namespace) -> int:
         is_reached = print_results(recipes, options.out, scheduler.unfinished, scheduler.failed)
     else:
         print_trials(scheduler.done, scheduler.unfinished, scheduler.failed)
-    if scheduler.is_stopped:
+    if scheduler.unfinished:  # after a stop
         return INTERRUPTED
     if reads_test and any(find_recipe(job.name).stem in list_recipe_names() for job in scheduler.done):
         log(f"results: {options.out / 'results'}. Write them into the repository: records.py --publish {options.out}")

@@ -18,10 +18,12 @@ import yaml
 from pydantic import BaseModel
 from tiny_data import write_language_data
 
+from seqwise.cli import train as train_command
 from seqwise.cli.main import main
-from seqwise.config import Settings
-from seqwise.recipe_files import list_recipe_names, read_recipe
-from seqwise.recipe_results import read_results
+from seqwise.config import Settings, combine_settings
+from seqwise.recipe_files import REQUIRED_SETTINGS, list_recipe_names, read_recipe
+from seqwise.recipe_results import RecipeResults, judge, read_results
+from seqwise.tasks.defaults import DefaultsContext, resolve
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SEARCHES, DEFAULTS = (sorted((BENCHMARKS / name).glob("*.yaml")) for name in ("searches", "defaults"))
@@ -174,7 +176,7 @@ def test_trials_of_many_settings_have_folders_of_their_own_with_short_names(reco
 @pytest.mark.parametrize("path", SEARCHES, ids=lambda path: path.stem)
 def test_the_settings_of_a_search_exist_and_have_an_effect(record_trials, path):
     for name, trials in record_trials.read_search(path, None).items():
-        assert record_trials.build_trials(name, read_recipe(name), trials, {}, path)
+        assert len(record_trials.build_trials(name, read_recipe(name), trials, {}, path)) == len(trials)
 
 
 def test_equal_trials_are_run_once_and_different_ones_have_different_folders(records, recipe_file):
@@ -202,39 +204,88 @@ def test_other_spellings_of_a_trial_are_the_same_trial(records, recipe_file):
     ]  # fmt: skip
 
 
-def test_null_removes_a_setting_of_the_recipe(records, recipe_file, tmp_path):
-    removed = {"training.learning_rate": None, "network": {"depth": None}}
+def test_a_trial_that_writes_defaults_out_is_the_recipe(record_trials):
+    trials = [{}, {"training.compile": False}, {"text.lowercase": False}, {"device": "auto"}, {"text.lowercase": True}]
+    different = record_trials.build_trials("sst2", read_recipe("sst2"), trials, {}, None)
+    assert different == [{}, {"text.lowercase": True}]
+
+
+def test_null_replaces_a_setting_of_the_recipe_by_its_default(records, recipe_file):
+    recipe_file.write_text(RECIPE.replace("{tokenizer: characters}", "{tokenizer: characters, lowercase: true}"))
+    nulls = {"training.learning_rate": None, "network": {"depth": None}}
     trials = [
-        removed, {**removed, "network.width": 4}, {"text.tokenizer": None}, {"text": {"tokenizer": None}},
-        {}, {"network.dropout": None, "text.lowercase": None},  # which the recipe does not set
+        {**nulls, "text.lowercase": None}, {**nulls, "network.width": 4}, {"text.tokenizer": None},
+        {"text": {"tokenizer": None}}, {}, {"network.dropout": None, "text.min_count": None},  # as in the recipe
     ]  # fmt: skip
     words = [*write_search(recipe_file, *trials), "--seeds", "0"]
     jobs = records.build_jobs(records.parse_arguments(words))
-    both = {"training.learning_rate": None, "network.depth": None}
-    assert [job.overrides for job in jobs] == [both, {"network.width": 4, **both}, {"text.tokenizer": None}, {}]
-    assert jobs[0].folder.name == "network.depth=null_training.learning_rate=null"
+    defaults = {"training.learning_rate": None, "network.depth": None}
+    assert [job.overrides for job in jobs] == [
+        {**defaults, "text.lowercase": False}, {**defaults, "network.width": 4}, {"text.tokenizer": None}, {},
+    ]  # fmt: skip
+    assert jobs[1].folder.name == "network.depth=null_network.width=4_training.learning_rate=null"
     assert jobs[2].title == "own, seed 0, text.tokenizer null"
     for job in jobs:
         job.prepare()
-    kept = ["task", "model", "budget", "device", "text", "data", "network", "training"]
-    for job in jobs[:2]:
-        copy = read_recipe(str(job.folder / "recipe.yaml"))
-        values = copy.get_setting_values()
-        assert sorted(values) == sorted(kept)
-        assert (values["network"], values["training"]) == ({"width": 8}, {"batch_size": 2})
-        assert copy.evaluations == job.recipe.evaluations
-        assert job.find_next().words[1:3] == ("--recipe", str(job.folder / "recipe.yaml"))
-    assert "--config" not in jobs[0].find_next().words
-    assert jobs[1].find_next().words[-2:] == ("--config", str(jobs[1].folder / "overrides.yaml"))
-    assert yaml.safe_load((jobs[1].folder / "overrides.yaml").read_text()) == {"network": {"width": 4}}
+    assert yaml.safe_load((jobs[0].folder / "overrides.yaml").read_text()) == {
+        "training": {"learning_rate": None}, "network": {"depth": None}, "text": {"lowercase": False},
+    }  # fmt: skip
+    words = jobs[0].find_next().words
+    assert words[1:3] == ("--recipe", str(recipe_file))  # not a copy: the run names the recipe that it belongs to
+    assert words[-2:] == ("--config", str(jobs[0].folder / "overrides.yaml"))
     write_file(jobs[0].run / "config.yaml")
     assert jobs[0].find_next().words == ("train", "--resume", str(jobs[0].run))
-    (job,) = records.build_jobs(records.parse_arguments([*words[2:], "--recipes", str(recipe_file), "--set",
-                                                         "training.learning-rate=null"]))  # fmt: skip
+
+
+def test_a_setting_that_is_null_on_the_command_line_has_its_default(records, recipe_file, tmp_path):
+    words = ["--recipes", str(recipe_file), "--seeds", "0", "--out", str(tmp_path / "out")]
+    words += ["--set", "training.learning-rate=null"]
+    (job,) = records.build_jobs(records.parse_arguments(words))
     assert job.overrides == {"training.learning_rate": None}
 
 
-def test_a_setting_that_a_trial_removes_is_chosen_by_rule(records, recipe_file):
+@pytest.mark.parametrize("value", ["", " "])
+def test_a_value_that_is_empty_is_an_error_not_null(records, recipe_file, value, capsys):
+    assert records.main(["--recipes", str(recipe_file), "--set", f"training.learning_rate={value}"]) == 2
+    error = capsys.readouterr().err
+    assert f"--set: expected SETTING=VALUE; received 'training.learning_rate={value}'." in error
+    assert "Write null for the default of a setting: --set training.learning_rate=null" in error
+
+
+def test_a_value_that_is_not_yaml_is_an_error(records, recipe_file, capsys):
+    assert records.main(["--recipes", str(recipe_file), "--set", "network.width=[3"]) == 2
+    assert "--set: '[3' is not valid YAML; received 'network.width=[3'." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", list_recipe_names())
+@pytest.mark.parametrize("step", [1, 2], ids=["all settings null", "every second one"])
+def test_a_trial_with_nulls_trains_like_the_recipe_without_these_settings(
+    record_jobs, record_trials, tmp_path, monkeypatch, name, step
+):
+    recipe = read_recipe(name)
+    settings = record_trials.flatten(recipe.get_setting_values())
+    nulls = [each for each in settings if each not in REQUIRED_SETTINGS][::step]
+    assert nulls
+    overrides = record_trials.parse_trial(dict.fromkeys(nulls))
+    job = record_jobs.Job(name, recipe, 0, tmp_path, tmp_path, overrides)
+    job.prepare()
+    received = read_training_settings(job, monkeypatch)
+    others = combine_settings(None, {each: value for each, value in settings.items() if each not in nulls})
+    assert received == others
+    assert received != recipe.settings
+    context = DefaultsContext(num_tokens=10**6, vocabulary_size=10**4, cuda=True, cores=8, num_examples=10**4)
+    assert resolve(received, context) == resolve(others, context)
+
+
+def read_training_settings(job, monkeypatch) -> Settings:
+    """Returns the settings that the training of a job receives from its command line."""
+    received = []
+    monkeypatch.setattr(train_command, "_train", lambda args, argv: received.append(args.settings) or 0)
+    assert main(job.find_next().words) == 0
+    return received[0]
+
+
+def test_a_setting_that_is_null_in_a_trial_is_chosen_by_rule(records, recipe_file):
     text = RECIPE.replace("{tokenizer: characters}", "{tokenizer: characters, lowercase: true}")
     recipe_file.write_text(text.partition("  slow:")[0])
     trial = {"training.learning_rate": None, "text.lowercase": None, "network.width": 4}
@@ -245,10 +296,11 @@ def test_a_setting_that_a_trial_removes_is_chosen_by_rule(records, recipe_file):
     values = yaml.safe_load((job.run / "config.yaml").read_text())
     assert values["training"]["learning_rate"] not in (None, 0.002)
     assert (values["text"]["lowercase"], values["network"]["width"], values["network"]["depth"]) == (False, 4, 1)
+    assert values["run"]["recipe"] == str(recipe_file)
 
 
 def test_null_is_the_default_of_every_setting_that_may_be_null():
-    """So that a trial which removes a setting, and one which sets it to null, would be the same."""
+    """So that null in a trial is the default of each setting, and never one of its other values."""
 
     def list_fields(model, prefix=""):
         for name, field in model.model_fields.items():
@@ -339,6 +391,29 @@ def test_the_error_of_an_earlier_command_is_not_that_of_this_one(records, make_j
     scheduler = records.Scheduler([job], 1, None, messages.append)
     scheduler.run(lambda job: None)
     assert [each.error for each in scheduler.failed] == ["ended by SIGKILL and no error message"]
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "3", "null", '"problem"', "{", '{"fix": "Less."}', "\udcff"])
+def test_a_damaged_failure_file_does_not_hide_the_error_in_the_log(records, make_job, monkeypatch, text):
+    job = make_job()
+    job.prepare()
+    program = f"""
+import pathlib, sys
+folder = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+folder.mkdir()
+(folder / "failure.json").write_bytes({text.encode("utf-8", "surrogateescape")!r})
+sys.exit("error: no luck")
+"""
+    use_programs(records, monkeypatch, program)
+    scheduler = records.Scheduler([job], 1, None, lambda message: None)
+    scheduler.run(lambda job: None)
+    assert [each.error for each in scheduler.failed] == ["no luck"]
+
+
+def test_a_signal_without_a_name_is_a_number(record_jobs):
+    assert record_jobs.describe_ending(-9) == "ended by SIGKILL"
+    number = signal.SIGRTMIN + 1
+    assert record_jobs.describe_ending(-number) == f"ended by signal {number}"
 
 
 @pytest.mark.parametrize(
@@ -627,7 +702,8 @@ def test_a_missed_requirement_and_a_failed_run_give_status_1(records, recipe_fil
     assert "  failed         own, seed 0: training: ended with status 1 and no error message\n" in out
     use_programs(records, monkeypatch, TRAIN, "print('{\"perplexity\": 600}')")
     assert records.main(words) == 1
-    assert capsys.readouterr().out.splitlines()[-1].split()[-5:] == ["1200", "(1)", "1000", "not", "reached"]
+    row = capsys.readouterr().out.splitlines()[-1].split("  ")
+    assert [cell.strip() for cell in row if cell][-3:] == ["1200 (1)", "1000", "1 of 3 seeds, misses required"]
 
 
 def test_recipe_files_end_with_a_table_of_their_results(
@@ -637,13 +713,13 @@ def test_recipe_files_end_with_a_table_of_their_results(
     other.write_text(RECIPE.partition("  slow:")[0].replace("selection", "split: valid\nselection"))
     evaluate = "import sys; print('{\"perplexity\": %d}' % (40 + 20 * ('other' in sys.argv[2]) + int(sys.argv[2][-1])))"
     started = use_programs(records, monkeypatch, TRAIN, evaluate)
-    words = ["--recipes", f"{recipe_file},{other}", "--seeds", "0,1", "--out", str(tmp_path / "out")]
+    words = ["--recipes", f"{recipe_file},{other}", "--seeds", "0,1,2", "--out", str(tmp_path / "out")]
     assert records.main(words) == 0
     table = [
-        "recipe  evaluation  metric                   validation           test  required           verdict",
-        "own     static      twice the perplexity  81 ± 1.4 (2)   81 ± 1.4 (2)      1000      goal reached",
-        "own     slow        twice the perplexity  81 ± 1.4 (2)   81 ± 1.4 (2)      1000      goal reached",
-        "other   static      twice the perplexity  121 ± 1.4 (2)             –      1000  required reached",
+        "recipe  evaluation  metric                        validation        test  required           verdict",
+        "own     static      twice the perplexity          82 ± 2 (3)  82 ± 2 (3)      1000      goal reached",
+        "own     slow        twice the perplexity  82 ± 2 (3), fitted  82 ± 2 (3)      1000      goal reached",
+        "other   static      twice the perplexity         122 ± 2 (3)           –      1000  required reached",
     ]
     out, err = capsys.readouterr()
     assert [line.split() for line in out.splitlines()[-4:]] == [line.split() for line in table]
@@ -652,19 +728,51 @@ def test_recipe_files_end_with_a_table_of_their_results(
     assert records.main([*words, "--missing"]) == 0  # the repository has none, but OUT has all
     assert started == []
     assert capsys.readouterr().out.splitlines()[-4:] == out.splitlines()[-4:]
-    file, recipe = record_jobs.get_results_file(str(recipe_file)), read_recipe(str(recipe_file))
-    seed = {
-        "minutes": 1.0,
-        "device": "",
-        "jobs": 1,
-        "date": "",
-        "version": "",
-        "validation": {},
-        "test": {"slow": 80.0},
-    }
-    write_file(file, json.dumps({"recipe": "own", "digest": recipe.compute_digest(), "seeds": {0: seed}}))
+
+
+def build_results(recipe, *values: float):
+    """Returns results whose seeds have these values in all evaluations of the test split."""
+    shared = {"validation": {}, "minutes": 1.0, "device": "", "jobs": 1, "date": "", "version": ""}
+    seeds = {seed: {**shared, "test": dict.fromkeys(recipe.evaluations, value)} for seed, value in enumerate(values)}
+    return RecipeResults.model_validate({"recipe": "own", "digest": recipe.compute_digest(), "seeds": seeds})
+
+
+@pytest.mark.parametrize(
+    ("values", "published", "expected"),
+    [
+        ((80, 82, 84), (), ("goal reached", True)),
+        ((80, 82, 84), (81.8, 81.8, 81.8), ("goal reached", True)),
+        ((80, 82, 84), (81, 81, 81), ("goal reached, not reproduced: 81 ± 0.5", False)),
+        ((500, 502, 504), (501.8, 501.8, 501.8), ("required reached", True)),
+        ((1500, 1500, 1500), (), ("not reached", False)),
+        ((80, 82, 84), (70, 70, 70, 70), ("goal reached", True)),  # a mean of fewer seeds is not compared
+        ((80, 82, 84), (70, 70), ("goal reached", True)),  # nor with a mean of too few
+        ((80,), (81, 81, 81), ("1 of 3 seeds, meets required", True)),
+        ((80, 85), (), ("2 of 3 seeds, meets required", True)),
+        ((1500,), (), ("1 of 3 seeds, misses required", False)),
+    ],
+)
+def test_the_verdict_is_that_of_the_page_and_whether_our_result_is_reproduced(
+    benchmark_script, recipe_file, values, published, expected
+):
+    recipe = read_recipe(str(recipe_file))
+    results = build_results(recipe, *values)
+    earlier = build_results(recipe, *published) if published else None
+    assert benchmark_script("record_tables").judge_result(recipe, "static", results, earlier) == expected
+    assert expected[0].startswith(judge(recipe, "static", results))
+
+
+def test_a_result_that_is_not_reproduced_gives_status_1(
+    records, record_jobs, recipe_file, tmp_path, monkeypatch, capsys
+):
+    use_programs(records, monkeypatch, TRAIN, EVALUATE)
+    words = ["--recipes", str(recipe_file), "--seeds", "0,1,2", "--out", str(tmp_path / "out")]
+    earlier = build_results(read_recipe(str(recipe_file)), 81, 81, 81)
+    write_file(record_jobs.get_results_file(str(recipe_file)), earlier.to_json())
     assert records.main(words) == 1
-    assert "goal reached, not reproduced: 80 ± 0.5" in capsys.readouterr().out.splitlines()[-2]
+    assert capsys.readouterr().out.splitlines()[-1].endswith("goal reached, not reproduced: 81 ± 0.5")
+    write_file(record_jobs.get_results_file(str(recipe_file)), earlier.model_copy(update={"digest": ""}).to_json())
+    assert records.main(words) == 0  # of another version of the recipe
 
 
 def test_validation_alone_ends_with_a_table_too(records, recipe_file, tmp_path, monkeypatch, capsys):
@@ -710,6 +818,82 @@ def test_the_time_limit_lets_trainings_save_and_stops(records, make_job, tmp_pat
     assert scheduler.is_stopped
     assert [each.seed for each in scheduler.waiting] == [1]
     assert messages[-2:] == ["the time is over.", "own, seed 0: stopped (reading); the same command continues it."]
+
+
+FAIL_AT_STOP = """
+import pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: there is no space left"))
+pathlib.Path(sys.argv[sys.argv.index("--out") + 1] + ".saved.ready").touch()
+time.sleep(60)
+"""
+FINISH_AT_STOP = """
+import pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (print('{"perplexity": 40}'), sys.exit(0)))
+pathlib.Path(sys.argv[2] + ".saved.ready").touch()
+time.sleep(60)
+"""
+
+
+def stop_when_ready(records, monkeypatch, job) -> None:
+    """Stops the scheduler as soon as a process of the job has written its file `.saved.ready`."""
+    start = records.JobProcess.start
+
+    def start_and_wait(*arguments):
+        ready = Path(f"{job.run}.saved.ready")
+        ready.unlink(missing_ok=True)
+        running = start(*arguments)
+        wait_for(ready)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return running
+
+    monkeypatch.setattr(records.JobProcess, "start", start_and_wait)
+
+
+def test_a_training_that_fails_at_a_stop_has_failed(records, make_job, recipe_file, tmp_path, monkeypatch, capsys):
+    use_programs(records, monkeypatch, FAIL_AT_STOP)
+    stop_when_ready(records, monkeypatch, make_job())
+    words = ["--recipes", str(recipe_file), "--seeds", "0,1", "--out", str(tmp_path / "out")]
+    assert records.main(words) == 130
+    out, err = capsys.readouterr()
+    assert "own, seed 0: training failed with status 1" in err
+    assert "stopped" not in err
+    assert out.splitlines()[-2:] == [
+        "  unfinished     own, seed 1: not started",
+        "  failed         own, seed 0: training: there is no space left",
+    ]
+    assert records.main([*words, "--seeds", "0"]) == 1  # nothing is unfinished
+
+
+def test_an_evaluation_that_is_complete_at_a_stop_is_used(
+    records, make_job, recipe_file, tmp_path, monkeypatch, capsys
+):
+    job = make_job()
+    finish_training(job)
+    for _ in range(3):
+        write_file(job.find_next().output, '{"perplexity": 40}')
+    assert job.find_next().title == "evaluating the test split, slow"
+    use_programs(records, monkeypatch, FINISH_AT_STOP)
+    stop_when_ready(records, monkeypatch, job)
+    words = ["--recipes", str(recipe_file), "--seeds", "0", "--out", str(tmp_path / "out")]
+    assert records.main(words) == 0
+    out, err = capsys.readouterr()
+    assert "own, seed 0: twice the perplexity: valid static 80, slow 80; test static 80, slow 80" in out
+    assert "unfinished" not in out
+    assert "stopped" not in err
+    assert read_results(tmp_path / "out" / "results" / "own.json").seeds[0].test == {"static": 80, "slow": 80}
+
+
+def test_an_earlier_evaluation_that_is_complete_at_a_stop_leaves_the_job_unfinished(
+    records, make_job, recipe_file, tmp_path, monkeypatch, capsys
+):
+    job = make_job()
+    finish_training(job)
+    use_programs(records, monkeypatch, FINISH_AT_STOP)
+    stop_when_ready(records, monkeypatch, job)
+    words = ["--recipes", str(recipe_file), "--seeds", "0", "--out", str(tmp_path / "out")]
+    assert records.main(words) == 130
+    assert capsys.readouterr().out.splitlines() == ["  unfinished     own, seed 0: reading"]
+    assert job.read_values("valid") == {"static": 80}
 
 
 def test_an_interrupt_lets_trainings_save(records, recipe_file, make_job, tmp_path, monkeypatch):
