@@ -85,8 +85,8 @@ class TextSettings(Section):
     """Kind of tokens. spaces: the text is already tokenised, with whitespace between tokens; a line ends in <eos>."""
     vocabulary: int | None = Field(None, ge=2)
     """Maximum size of the vocabulary (characters and spaces: no limit unless set)."""
-    min_count: int = Field(1, ge=1)
-    """Characters or words rarer than this become <unk>."""
+    min_count: int | None = Field(None, ge=1)
+    """Characters or words rarer than this become <unk> (masked and caption: by rule; otherwise none unless set)."""
     lowercase: bool = False
     """Convert to lower case before tokenising."""
     extend_vocabulary: int = Field(0, ge=0)

@@ -11,6 +11,7 @@ from PIL import Image
 
 from seqwise.cli.main import main
 from seqwise.config import FAMILIES
+from seqwise.training.run import Run
 
 SMALL = ["--network.width", "16", "--network.depth", "1", "--budget", "1k-tokens", "--data.window", "16"]
 SMALL += ["--training.batch-size", "4", "--training.validate-every", "5", "--device", "cpu"]
@@ -141,3 +142,17 @@ def test_a_limit_of_the_data_may_be_raised_when_a_run_is_resumed(tmp_path, capsy
     assert main(["train", "--resume", str(folder)]) == 2
     assert "--data.max-text-mb" in capsys.readouterr().err
     assert main(["train", "--resume", str(folder), "--data.max-text-mb", "10"]) == 0
+
+
+def test_a_rule_for_rare_words_applies_unless_the_user_has_set_their_number(seqwise_command, tmp_path):
+    """Masked omits words of a small text that occur once: the command line must not set every setting."""
+    text = tmp_path / "a.txt"
+    text.write_text("the cat sat on the mat\n" * 60 + "a zebra came\n" + "the cat sat on the mat\n" * 60)
+    small = ["--task", "masked", "--budget", "100-tokens", "--network.width", "8", "--device", "cpu"]
+    result = seqwise_command("train", text, *small, "--out", tmp_path / "rule")
+    assert "tokeniser: words that occur at least twice" in result.err
+    assert Run.open(tmp_path / "rule").settings.text.min_count == 2
+    result = seqwise_command("train", text, *small, "--text.min-count", "1", "--out", tmp_path / "set")
+    assert "tokeniser: words, because" in result.err
+    tokenizer = Run.open(tmp_path / "set").tokenizer
+    assert tokenizer.id("zebra") != tokenizer.unknown

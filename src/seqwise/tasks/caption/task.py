@@ -358,11 +358,10 @@ def train_tokenizer(examples: Sequence[CaptionedImage], settings: Settings, log:
     text, captions = settings.text, [caption for example in examples for caption in example.captions]
     if text.tokenizer is None:
         text.tokenizer = "words"
-        is_size_set = text.vocabulary is not None or "min_count" in text.model_fields_set
-        omits_rare = not is_size_set and len(captions) >= MANY_CAPTIONS
+        omits_rare = text.vocabulary is None and text.min_count is None and len(captions) >= MANY_CAPTIONS
         text.min_count = MIN_COUNT if omits_rare else text.min_count
         log(f"tokeniser: words{f', those seen at least {MIN_COUNT} times; others are <unk>' if omits_rare else ''}.")
-    sizes = text.vocabulary, text.min_count
+    sizes = text.vocabulary, text.min_count or 1
     tokenizer = Tokenizer.train(text.tokenizer, captions, *sizes, text.lowercase, SPECIAL_TOKENS)
     text.vocabulary = len(tokenizer)
     return tokenizer

@@ -79,7 +79,7 @@ class Masked(CorpusTask):
     def adapt_tokenizer(cls, kind: str, reason: str, settings: Settings) -> tuple[str, str]:
         """Returns words or wordpieces, never characters: from masked characters a model would learn spelling only."""
         if kind == "characters":
-            if "min_count" in settings.text.model_fields_set:
+            if settings.text.min_count is not None:
                 return "words", "words, because the text is smaller than 2 MB."
             settings.text.min_count = 2  # one occurrence is too few to learn a meaning
             return "words", "words that occur at least twice, because the text is smaller than 2 MB."
