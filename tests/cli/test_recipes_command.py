@@ -337,6 +337,12 @@ def test_the_commands_after_training_evaluate_as_the_recipe_does(seqwise_command
     assert (
         f"\n  seqwise evaluate {run} {book} --split test --cache --cache-window 50\n    perplexity: published 60\n"
     ) in result.err
+    other, words = tmp_path / "other", ["--seed", "3", "--network.depth", "2"]
+    result = seqwise_command("train", "--recipe", recipe_file, book, "--device", "cpu", "--out", other, *words)
+    reason = f"the numbers of the recipe {recipe_file} do not apply: this run has other values of network.depth\n"
+    assert f"--cache-window 50\n    {reason}" in result.err
+    assert f"- recipe: `{recipe_file}`, with its settings\n" in (run / "README.md").read_text()
+    assert f"- recipe: `{recipe_file}`, with other values of `network.depth`\n" in (other / "README.md").read_text()
     recipe_file.unlink()
     result = seqwise_command("train", "--resume", run)
     assert f"\n  seqwise evaluate {run} {book}\n" in result.err

@@ -108,16 +108,18 @@ def test_settings_and_keywords_override_a_recipe(book, tmp_path):
     assert f"  recipe: {own}\n" in (tmp_path / "own/config.yaml").read_text()
     call = run.metadata.command
     assert call.startswith(f"seqwise.train(..., recipe={str(own)!r}, settings={{")
-    assert call.endswith("}) from Python")
+    assert call.endswith("})  # in Python")
     overrides = ast.literal_eval(call[call.index("{") : call.rindex("}") + 1])
     assert (overrides["network.width"], overrides["network.depth"], overrides["network.embedding"]) == (12, 2, 8)
     assert "network.dropout" not in overrides
+    assert run.metadata.overrides == tuple(sorted(overrides.keys() - {"device"}))
     again = seqwise.train(book, recipe=own, settings=overrides, out=tmp_path / "again").run
     assert again.settings == run.settings
     run.change_budget("2k-tokens", "seqwise train --resume own --budget 2k-tokens")
     assert Run.open(tmp_path / "own").metadata == run.metadata
     card = build_model_card(run, get_task("language"), "")
     assert f"{call}\nseqwise train --resume own --budget 2k-tokens\n" in card
+    assert f"- recipe: `{own}`, with other values of `budget`, `data.window`, `network.depth`, " in card
     with pytest.raises(UsageError, match="recipe: expected the name or the file of a recipe"):
         seqwise.train(book, recipe=3)
     with pytest.raises(UsageError, match="Perhaps you meant 'sst2'"):

@@ -85,14 +85,24 @@ def build_commands(name: str, recipe: Recipe) -> list[str]:
     return [*_list_prepare_commands(recipe), train, *build_evaluate_commands(recipe, run, recipe.data_name)]
 
 
-def suggest_evaluations(name: str, run: str, data: str) -> list[str]:
-    """Returns the commands that evaluate a run of a recipe, each followed by the numbers to compare with."""
+def suggest_evaluations(name: str, run: str, data: str, overrides: Sequence[str] = ()) -> list[str]:
+    """Returns the commands that evaluate a run of a recipe, each followed by the numbers to compare with.
+
+    A run with other settings than the recipe, whose names are `overrides`, has no such numbers.
+    """
     recipe, results = read_recipe(name), read_results(get_results_file(name))
+    commands = build_evaluate_commands(recipe, run, data)
+    if overrides:
+        reason = f"  the numbers of the recipe {name} do not apply: this run has other values of {', '.join(overrides)}"
+        return [*commands, reason]
     lines = []
-    for command, (key, evaluation) in zip(build_evaluate_commands(recipe, run, data), recipe.evaluations.items()):
+    for command, (key, evaluation) in zip(commands, recipe.evaluations.items()):
         mean = None if results is None else average(results, recipe.split, key)
-        ours = "" if mean is None else f"; the recipe has {format_average(mean)}"
-        lines += [command, f"  {_describe_metric(recipe, key)}: published {evaluation.published.format()}{ours}"]
+        numbers = f"published {evaluation.published.format()}"
+        if mean is not None:
+            deviation = "" if mean.deviation is None else f" ± {mean.deviation:.2g}"
+            numbers += f", ours {mean.mean:.4g}{deviation} ({mean.count} {'seed' if mean.count == 1 else 'seeds'})"
+        lines += [command, f"  {_describe_metric(recipe, key)}: {numbers}"]
     return lines
 
 

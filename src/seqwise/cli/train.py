@@ -311,7 +311,7 @@ def _suggest_evaluations(run: Run) -> list[str]:
     the numbers to compare with."""
     folder, data = shlex.quote(str(run.folder)), shlex.quote(run.metadata.data)
     with suppress(UsageError):
-        name = run.metadata.recipe
+        name, overrides = run.metadata.recipe, run.metadata.overrides
         if name and not describe_other_data(name, read_recipe(name), run.metadata.fingerprint):
-            return suggest_evaluations(name, folder, data)
+            return suggest_evaluations(name, folder, data, overrides)
     return [f"seqwise evaluate {folder} {data}"]

@@ -71,7 +71,9 @@ def _describe_data_and_model(run: Run, model_size: str) -> list[str]:
         lines.append(f"- word vectors: {file} (fingerprint {fingerprint}): {format_words(coverage)}")
     lines.append(f"- model: {format_words(model_size)}")
     if metadata.recipe:
-        lines.append(f"- recipe: {format_code(metadata.recipe)}; `config.yaml` has the settings that were used")
+        names = ", ".join(map(format_code, metadata.overrides))
+        changes = f"with other values of {names}" if names else "with its settings"
+        lines.append(f"- recipe: {format_code(metadata.recipe)}, {changes}")
     return [*lines, f"- budget: {format_words(settings.budget)}"] if settings.budget else lines
 
 

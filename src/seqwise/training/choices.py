@@ -69,7 +69,7 @@ def list_values(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, An
 def describe_call(recipe: str | None = None, overrides: Mapping[str, Any] | None = None) -> str:
     """Returns how a run was started from Python: with a recipe, and with settings that override it by dotted name."""
     keywords = [f"{name}={value!r}" for name, value in (("recipe", recipe), ("settings", overrides)) if value]
-    return f"seqwise.train({', '.join(['...', *keywords])}) from Python"
+    return f"seqwise.train({', '.join(['...', *keywords])})  # in Python"
 
 
 def list_overrides(settings: Settings, recipe: Settings) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import shlex
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -83,16 +83,23 @@ class RunMetadata:
     command: str  # or the call of Python, as text
     seqwise_version: str
     format: int = FORMAT
-    recipe: str = ""  # its name or file, as given; empty, and not saved, without one
+    # Not saved without a recipe:
+    recipe: str = ""  # its name or file, as given
+    overrides: tuple[str, ...] = ()  # names of settings that differ from those of the recipe
 
     @classmethod
-    def create(cls, data: str, task: Task, command: str = "", recipe: str = "") -> RunMetadata:
+    def create(
+        cls, data: str, task: Task, command: str = "", recipe: str = "", overrides: Iterable[str] = ()
+    ) -> RunMetadata:
         """Returns the metadata of a new run on the data of the prepared task."""
-        return cls(data, task.fingerprint, task.split_rule, command, get_version(), recipe=recipe)
+        names = tuple(sorted(overrides))
+        return cls(data, task.fingerprint, task.split_rule, command, get_version(), recipe=recipe, overrides=names)
 
     def to_yaml(self) -> str:
         """Returns the section of config.yaml; without the recipe if there is none."""
-        fields = {name: value for name, value in asdict(self).items() if name != "recipe" or value}
+        fields = asdict(self) | {"overrides": list(self.overrides)}
+        if not self.recipe:
+            del fields["recipe"], fields["overrides"]
         values = {OLD_KEYS.get(name, name): value for name, value in fields.items()}
         return yaml.safe_dump({"run": values}, sort_keys=False, allow_unicode=True)
 
@@ -163,15 +170,16 @@ class Run:
             origin = f"this run was written by Seqwise {saved_metadata.get('seqwise')} in format {version}"
             problem = f"{origin}; this version reads formats up to {FORMAT}."
             raise RunError(problem, file=path, fix="Update with: pip install --upgrade seqwise")
-        saved_metadata = {"recipe": ""} | saved_metadata
+        saved_metadata = {"recipe": "", "overrides": []} | saved_metadata
         keys = {field: OLD_KEYS.get(field, field) for field in RunMetadata.__dataclass_fields__}
         network = values["network"] if isinstance(values.get("network"), dict) else {}
         saved_names = {*saved_metadata, *values, *(f"network.{name}" for name in network)}
         if missing := [name for name in (*keys.values(), *REQUIRED_SETTINGS) if name not in saved_names]:
             problem = f"{missing[0]!r} is missing from the settings file of the run."
             raise RunError(problem, file=path, fix=DAMAGED_RUN_FIX)
-        texts = {field: str(saved_metadata[key]) for field, key in keys.items() if field != "format"}
-        metadata = RunMetadata(**texts, format=version)
+        texts = {field: str(saved_metadata[key]) for field, key in keys.items() if field not in ("format", "overrides")}
+        overrides = saved_metadata["overrides"] if isinstance(saved_metadata["overrides"], list) else []
+        metadata = RunMetadata(**texts, format=version, overrides=tuple(map(str, overrides)))
         if values.get("model") not in list_family_names():
             raise _build_unregistered_error(str(values.get("model")), folder)
         with warnings.catch_warnings():
@@ -266,7 +274,9 @@ class Run:
     def change_budget(self, budget: str, command: str) -> None:
         """Records another budget in the settings file, and the command beside the earlier one."""
         self.settings.budget = budget
-        self.metadata = replace(self.metadata, command=f"{self.metadata.command}\n{command}".strip())
+        commands = f"{self.metadata.command}\n{command}".strip()
+        overrides = {*self.metadata.overrides, "budget"} if self.metadata.recipe else ()
+        self.metadata = replace(self.metadata, command=commands, overrides=tuple(sorted(overrides)))
         self.write_text(CONFIG, self._format_config())
 
     def _format_config(self) -> str:
