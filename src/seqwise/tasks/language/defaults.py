@@ -22,9 +22,13 @@ SMALL_TEXT = 200_000  # tokens
 # without it; and the epochs from which it is used.
 REGULARIZED_SPEEDS = {True: 900_000.0, False: 150_000.0}
 MIN_REGULARIZED_EPOCHS = 40
-# Weights per training token → the highest level of dropout: smaller networks underfit with more (docs/log.md). Measured
-# at 0.2, 0.6, 0.8 and 2.2 weights per token.
+MAX_EPOCHS_OF_LEVELS = (6, 15, 40)  # of dropout levels 0, 1 and 2; more epochs get level 3
+# Weights per training token → the highest level of dropout: smaller networks underfit with more. Measured at 0.2 to 18
+# weights per token for recurrent networks, at 2 to 18 for Transformers (docs/log.md).
 MAX_DROPOUT_LEVELS = ((0.3, 0), (2.5, 1), (5.0, 2))
+MAX_RECURRENT_DROPOUT_LEVELS = ((0.3, 0), (1.5, 1), (5.0, 2))
+# Recurrent networks with more weights per training token than this memorise the text in fewer epochs (docs/log.md).
+MANY_WEIGHTS_PER_TOKEN = 5.0
 LAYER_WEIGHTS = {"rnn": 2, "gru": 6, "lstm": 8, "transformer": 12}  # times the square of the width
 OTHER_LAYER_WEIGHTS = 10
 
@@ -57,14 +61,7 @@ def set_language_defaults(settings: ResolvedSettings, context: DefaultsContext, 
     set_default("data.window", max(2, min(max_window, context.num_tokens // 64)), f"{size}; {reason}")
     reason = "for a given number of tokens more updates are better, as long as they keep the machine busy"
     set_batch_size(min(64 if context.cuda else 16, context.num_tokens // 256), context, set_default, reason)
-    # More epochs need more dropout.
-    epochs = estimate_epochs(settings, context)
-    level = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3
-    reason = describe_epochs(epochs)
-    weights_per_token = estimate_weights(settings, context) / max(1, context.num_tokens)
-    max_level = next((each for bound, each in MAX_DROPOUT_LEVELS if weights_per_token < bound), level)
-    if max_level < level:
-        level, reason = max_level, f"about {weights_per_token:.2g} weights per training token: more dropout underfits"
+    level, reason = choose_dropout_level(settings, context)
     dropout = (0.0, 0.1, 0.2, 0.3) if is_transformer else (0.1, 0.2, 0.35, 0.5)
     set_default("network.dropout", dropout[level], reason)
     if is_recurrent:
@@ -78,6 +75,22 @@ def set_language_defaults(settings: ResolvedSettings, context: DefaultsContext, 
     set_default("training.learning_rate", rate if is_adam else 10.0, describe_rate(settings))
     decay = (0.1 if is_transformer else 0.01) if is_adam else 1e-6
     set_default("training.weight_decay", decay, f"for {settings.model} with {settings.training.optimizer}")
+
+
+def choose_dropout_level(settings: ResolvedSettings, context: DefaultsContext) -> tuple[int, str]:
+    """Returns how much dropout there is, from 0 to 3, and why: more epochs need more, small networks underfit."""
+    is_recurrent, epochs = settings.model in RECURRENT_FAMILIES, estimate_epochs(settings, context)
+    weights_per_token = estimate_weights(settings, context) / max(1, context.num_tokens)
+    many_weights = f"about {weights_per_token:.2g} weights per training token"
+    level, reason = sum(epochs > each for each in MAX_EPOCHS_OF_LEVELS), describe_epochs(epochs)
+    if is_recurrent and weights_per_token > MANY_WEIGHTS_PER_TOKEN:
+        scaled = epochs * weights_per_token / MANY_WEIGHTS_PER_TOKEN
+        scaled_level = sum(scaled > each for each in MAX_EPOCHS_OF_LEVELS)
+        if scaled_level > level:
+            level, reason = scaled_level, f"{reason}, and so do {many_weights}"
+    bounds = MAX_RECURRENT_DROPOUT_LEVELS if is_recurrent else MAX_DROPOUT_LEVELS
+    max_level = next((each for bound, each in bounds if weights_per_token < bound), level)
+    return (max_level, f"{many_weights}: more dropout underfits") if max_level < level else (level, reason)
 
 
 def estimate_weights(settings: ResolvedSettings, context: DefaultsContext) -> int:
