@@ -305,6 +305,9 @@ def build_jobs(options: argparse.Namespace) -> list[Job]:
     search = {name: [{}] for name in names} if options.search is None else read_search(options.search, options.recipes)
     recipes = {name: read_and_check_recipe(name) for name in search}
     trials = {name: build_trials(name, recipes[name], search[name], overrides, options.search) for name in search}
+    for name in search:
+        if len(trials[name]) < len(search[name]):
+            log(f"{name}: {len(search[name])} trials, of which {len(trials[name])} have different settings")
     reads_test = not (options.validation_only or overrides or options.search)
     if options.missing and not reads_test:
         problem = "--missing is about results with the settings of the recipes; this command has none of them."

@@ -154,14 +154,30 @@ def test_the_environment_of_another_process_can_be_changed_instead_of_that_of_th
     assert environment.get_spin_setting() == ""
 
 
-def test_the_command_decides_how_threads_wait_before_pytorch_is_imported():
+COMMAND = """
+import os, sys
+from seqwise.cli.main import main
+assert "torch" not in sys.modules
+assert main(["--version"]) == 0
+assert os.environ["GOMP_SPINCOUNT"] == "1000"
+"""
+PYTHON = """
+import os, sys
+import seqwise
+assert "GOMP_SPINCOUNT" not in os.environ
+seqwise.train
+assert os.environ["GOMP_SPINCOUNT"] == "1000"
+"""
+PYTORCH_FIRST = """
+import os, torch
+import seqwise
+seqwise.train
+assert "GOMP_SPINCOUNT" not in os.environ  # it would have no effect in this process
+"""
+
+
+@pytest.mark.parametrize("code", [COMMAND, PYTHON, PYTORCH_FIRST])
+def test_how_threads_wait_is_decided_before_pytorch_is_imported(code: str):
     """PyTorch reads the variable when it is imported."""
-    code = (
-        "import os, sys\n"
-        "from seqwise.cli.main import main\n"
-        "assert 'torch' not in sys.modules\n"
-        "assert main(['--version']) == 0\n"
-        "assert os.environ['GOMP_SPINCOUNT'] == '1000'\n"
-    )
     variables = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     subprocess.run([sys.executable, "-c", code], env=variables, check=True, capture_output=True)

@@ -17,6 +17,7 @@ The public names are imported when they are first used, so that `import seqwise`
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,10 @@ def __getattr__(name: str) -> Any:
         return get_version()
     if name not in _PUBLIC:
         raise AttributeError(f"module 'seqwise' has no attribute {name!r}")
+    if "torch" not in sys.modules:  # which reads the variable when it is imported
+        from seqwise.environment import limit_spinning
+
+        limit_spinning()
     module = import_module(_PUBLIC[name])
     value = module if _PUBLIC[name] == f"seqwise.{name}" else getattr(module, name)
     globals()[name] = value

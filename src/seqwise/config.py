@@ -86,7 +86,7 @@ class TextSettings(Section):
     vocabulary: int | None = Field(None, ge=2)
     """Maximum size of the vocabulary (characters and spaces: no limit unless set)."""
     min_count: int | None = Field(None, ge=1)
-    """Characters or words rarer than this become <unk> (masked and caption: by rule; otherwise none unless set)."""
+    """Characters or words rarer than this become <unk>; 1 unless set, masked on small texts 2, many captions 3."""
     lowercase: bool = False
     """Convert to lower case before tokenising."""
     extend_vocabulary: int = Field(0, ge=0)

@@ -55,7 +55,8 @@ MIN_FILES_PER_LABEL = 5  # mean; folders of fewer texts are parts of a corpus, r
 MAX_ROWS = 50  # of a table that are read
 FEW_ROWS = 10  # with the header; in a table with at most this many, all labels may be different
 MIN_WORDS = 3  # mean words per row from which on a column holds texts
-FILE_SUFFIXES = (".txt", *SUFFIXES, ".conll", ".conll03", ".bio", ".iob")
+TAG_SUFFIXES = (".conll", ".conll03", ".bio", ".iob")
+FILE_SUFFIXES = (".txt", *SUFFIXES, *TAG_SUFFIXES)
 SUPPORTED = (
     f"Seqwise reads .txt, {', '.join(SUFFIXES)}, CoNLL columns, parallel files such as train.en and train.de, "
     "images beside captions.csv, gzip of text and tables, and folders of these."
@@ -153,6 +154,8 @@ def _guess_from_file(path: Path, encoding: str | None, columns: str | None) -> t
         return _guess_from_table(rows, path, columns)
     if tag := _find_tag(lines):
         return "tag", f"each line holds a word and its tag, such as {tag}, and empty lines separate the sentences"
+    if suffix in TAG_SUFFIXES:
+        return "tag", f"files ending in {suffix!r} have a word and its tag on each line"
     if guess := _guess_from_two_columns(rows):
         return guess
     if suffix == ".tsv" and rows:
