@@ -45,11 +45,11 @@ def print_results(
     """
     rows, is_reached = [list(RESULT_COLUMNS)], True
     for name, recipe in recipes.items():
-        results, published = read_results(get_output_file(out, name)), read_results(get_results_file(name))
+        results, earlier = read_results(get_output_file(out, name)), read_results(get_results_file(name))
         if results is None or results.digest != recipe.compute_digest():
             continue
         for key, evaluation in recipe.evaluations.items():
-            verdict, is_met = judge_result(recipe, key, results, published)
+            verdict, is_met = judge_result(recipe, key, results, earlier)
             is_reached &= is_met
             means = [format_mean(recipe, results, split, key) or "–" for split in ("valid", "test")]
             rows.append([find_recipe(name).stem, key, recipe.unit, *means, f"{evaluation.required:g}", verdict])
@@ -60,8 +60,8 @@ def print_results(
     return is_reached
 
 
-def judge_result(recipe: Recipe, key: str, results: RecipeResults, published: RecipeResults | None) -> tuple[str, bool]:
-    """Returns the verdict on an evaluation, and whether its mean meets what is required and reproduces `published`.
+def judge_result(recipe: Recipe, key: str, results: RecipeResults, earlier: RecipeResults | None) -> tuple[str, bool]:
+    """Returns the verdict on an evaluation, and whether its mean meets what is required and reproduces `earlier`.
 
     With fewer than `NUM_SEEDS` seeds the verdict is their number; whether they meet what is required is added to it.
     """
@@ -71,8 +71,8 @@ def judge_result(recipe: Recipe, key: str, results: RecipeResults, published: Re
     is_met = recipe.is_as_good_as(mean.mean, numbers.required)
     if mean.count < NUM_SEEDS:
         verdict += ", meets required" if is_met else ", misses required"
-    before = None if published is None else average(published, recipe.split, key)
-    if published is None or published.digest != results.digest or before is None:
+    before = None if earlier is None else average(earlier, recipe.split, key)
+    if earlier is None or earlier.digest != results.digest or before is None:
         return verdict, is_met
     is_comparable = mean.count >= before.count >= NUM_SEEDS
     if is_comparable and abs(before.mean - mean.mean) > numbers.tolerance:

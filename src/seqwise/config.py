@@ -513,8 +513,15 @@ def combine_settings(settings: Settings | Mapping[str, Any] | None, overrides: M
     if settings is not None and not isinstance(settings, Settings | Mapping):
         problem = f"settings: expected a dictionary or Settings; received {type(settings).__name__} {settings!r}."
         raise UsageError(problem, fix='For example: settings={"network": {"width": 128}}')
-    base = settings.model_dump() if isinstance(settings, Settings) else _nest(settings or {})
+    base = _dump_chosen(settings) if isinstance(settings, Settings) else _nest(settings or {})
     return parse_settings(merge_settings(base, _nest(overrides)))
+
+
+def _dump_chosen(settings: Settings) -> dict[str, Any]:
+    """Returns what was set, at the beginning or later by an assignment; for the settings of a run, all values."""
+    if type(settings) is not Settings:
+        return settings.model_dump()
+    return merge_settings(settings.model_dump(exclude_defaults=True), settings.model_dump(exclude_unset=True))
 
 
 def merge_settings(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:

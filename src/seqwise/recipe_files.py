@@ -79,7 +79,10 @@ class RecipeEvaluation(RecipePart):
     @field_validator("options")
     @classmethod
     def _check_names(cls, options: dict[str, Any]) -> dict[str, Any]:
-        options = {name.replace("-", "_"): value for name, value in options.items()}  # as typed, or as in Python
+        names = [name.replace("-", "_") for name in options]  # as typed, or as in Python
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"{', '.join(repeated)}: set twice")
+        options = dict(zip(names, options.values()))
         if reserved := {"split", "json", "device", "out", "help", "help_all"} & options.keys():
             raise ValueError(f"{', '.join(sorted(reserved))}: chosen by the command that evaluates, not by the recipe")
         return options

@@ -37,6 +37,7 @@ class ResolvedSection(config.Section):
 class ResolvedTextSettings(ResolvedSection, config.TextSettings):
     tokenizer: config.TokenizerKind = "words"
     vocabulary: int = 0
+    min_count: int = 1
 
 
 class ResolvedDataSettings(ResolvedSection, config.DataSettings):

@@ -12,6 +12,7 @@ import yaml
 
 from seqwise.recipe_files import find_recipe, list_recipe_names, read_recipe
 from seqwise.recipe_results import RecipeResults, SeedResult, add_results, get_results_file
+from seqwise.training.run import Run
 
 RECIPE = """\
 description: A small language model.
@@ -375,12 +376,19 @@ def test_the_command_of_a_new_run_has_the_recipe_if_it_can_be_read(seqwise_comma
     run = tmp_path / "run"
     assert seqwise_command("train", "--recipe", recipe_file, book, "--device", "cpu", "--out", run).status == 0
     words = ["train", "--resume", run, "--training.max-epochs", 2, "--plot", "curve.svg"]
-    rest = f"{book} --config {run}/config.yaml --training.max-epochs 2 --plot curve.svg\n"
+    rest = "--training.max-epochs 2 --plot curve.svg\n"
     error = seqwise_command(*words).err
-    assert error.endswith(f"Or start a new run: seqwise train --recipe {recipe_file} {rest}")
+    assert error.endswith(f"Or start a new run: seqwise train --recipe {recipe_file} {book} --device cpu {rest}")
     assert seqwise_command(*error.split(": seqwise ")[-1].split()[:-2], "--out", tmp_path / "more").status == 0
+    more = Run.open(tmp_path / "more")
+    assert more.metadata.overrides == ("training.max_epochs",)
+    command = more.build_training_command(["--training.max-epochs", "3", "--seed=4"])
+    assert command == f"seqwise train --recipe {recipe_file} {book} --device cpu --training.max-epochs 3 --seed=4"
+    assert "--training.max-epochs 2 --device cpu" in more.build_training_command([])
     recipe_file.unlink()
-    assert seqwise_command(*words).err.endswith(f"Or start a new run: seqwise train {rest}")
+    assert seqwise_command(*words).err.endswith(
+        f"Or start a new run: seqwise train {book} --config {run}/config.yaml {rest}"
+    )
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")

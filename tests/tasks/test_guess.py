@@ -53,6 +53,8 @@ def write_files(folder: Path, files: dict[str, str]) -> Path:
         ("a.txt", LABELS, "classify"),
         ("a.tsv", LABELS, "classify"),
         ("a.conll", CONLL, "tag"),
+        ("damaged.conll", "Ann B-PER\nlives\n\nhere\n", "tag"),
+        ("damaged.bio", "Ann\nlives\n", "tag"),
         ("a.txt", CONLL, "tag"),
         ("a.bio", CONLL, "tag"),
         ("a.tsv", CONLL.replace(" ", "\t"), "tag"),

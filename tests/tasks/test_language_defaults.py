@@ -66,10 +66,12 @@ def test_otherwise_it_has_one_width_and_no_penalties(values: dict) -> None:
         ("lstm", 128, 8_000, 30, (0.35, 0.2)),
         ("gru", 200, 63, 60, (0.2, 0.0)),  # 1.4
         ("gru", 240, 63, 60, (0.35, 0.2)),  # 2.0
-        ("gru", 128, 16_000, 2, (0.1, 0.0)),  # 12
+        ("gru", 128, 16_000, 3, (0.1, 0.0)),  # 12
         ("gru", 128, 16_000, 4, (0.2, 0.0)),
         ("gru", 128, 16_000, 10, (0.35, 0.2)),
         ("gru", 128, 16_000, 20, (0.5, 0.4)),
+        ("gru", 128, 16_000, 60, (0.5, 0.4)),
+        ("gru", 128, 10_000, 10, (0.2, 0.0)),  # 7.7
         ("rnn", 128, 63, 60, (0.1, 0.0)),  # 0.2
         ("transformer", 64, 63, 60, (0.1, 0.0)),  # 0.6
         ("transformer", 128, 63, 60, (0.1, 0.0)),  # 2.2
@@ -86,6 +88,13 @@ def test_more_epochs_need_more_dropout_but_less_in_a_network_that_is_small_for_i
     values = {"model": model, "budget": f"{epochs}-epochs", "network": network}
     settings = choose(cuda, num_tokens=180_000, vocabulary_size=vocabulary_size, **values)
     assert (settings.network.dropout, settings.recurrent.weight_dropout) == dropout
+
+
+def test_in_a_comparison_no_family_has_more_dropout_than_its_epochs_need() -> None:
+    values = {"model": "gru", "budget": "10-epochs", "network": {"width": 128, "depth": 1}}
+    for is_comparison, dropout in ((False, 0.35), (True, 0.2)):
+        settings = choose(False, 180_000, 16_000, is_comparison, **values)
+        assert settings.network.dropout == dropout
 
 
 def test_the_weight_decay_is_that_of_the_optimizer() -> None:

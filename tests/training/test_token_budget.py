@@ -247,7 +247,7 @@ def create_untrained_run(folder: Path, settings: Settings, task: Task, data: Pat
 
 
 def _origin(task: Task, data: Path) -> Any:
-    from seqwise.training.run import RunMetadata
+    from seqwise.training.metadata import RunMetadata
 
     return RunMetadata(str(data), task.fingerprint, task.split_rule, "", "0")
 

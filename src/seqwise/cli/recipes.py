@@ -91,6 +91,8 @@ def suggest_evaluations(name: str, run: str, data: str, overrides: Sequence[str]
     A run with other settings than the recipe, whose names are `overrides`, has no such numbers.
     """
     recipe, results = read_recipe(name), read_results(get_results_file(name))
+    if results is not None and results.digest != recipe.compute_digest():  # of an earlier version of the recipe
+        results = None
     commands = build_evaluate_commands(recipe, run, data)
     if overrides:
         reason = f"  the numbers of the recipe {name} do not apply: this run has other values of {', '.join(overrides)}"
@@ -100,8 +102,7 @@ def suggest_evaluations(name: str, run: str, data: str, overrides: Sequence[str]
         mean = None if results is None else average(results, recipe.split, key)
         numbers = f"published {evaluation.published.format()}"
         if mean is not None:
-            deviation = "" if mean.deviation is None else f" ± {mean.deviation:.2g}"
-            numbers += f", ours {mean.mean:.4g}{deviation} ({mean.count} {'seed' if mean.count == 1 else 'seeds'})"
+            numbers += f", ours {format_average(mean, ' seed' if mean.count == 1 else ' seeds')}"
         lines += [command, f"  {_describe_metric(recipe, key)}: {numbers}"]
     return lines
 
@@ -192,10 +193,10 @@ def _print_table(rows: list[dict[str, str]], columns: Sequence[str]) -> None:
     )
 
 
-def format_average(value: Any) -> str:
-    """Returns a mean with its standard deviation and number of seeds."""
+def format_average(value: Any, unit: str = "") -> str:
+    """Returns a mean with its standard deviation and number of seeds, and the unit of that number."""
     deviation = "" if value.deviation is None else f" ± {value.deviation:.2g}"
-    return f"{value.mean:.4g}{deviation} ({value.count})"
+    return f"{value.mean:.4g}{deviation} ({value.count}{unit})"
 
 
 def _print_recipe(name: str, recipe: Recipe) -> None:

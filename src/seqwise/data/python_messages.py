@@ -105,8 +105,9 @@ def _name_argument(match: re.Match[str]) -> str:
     name, word = match["flag"].replace("-", "_"), match["word"]
     section, _, key = name.rpartition(".")
     settings: Any = Settings.model_fields[section].annotation if section in Settings.model_fields else Settings
-    if name in FILE_ARGUMENTS and word is not None:
-        return f'{name}="{word}"'
+    if name in FILE_ARGUMENTS and word is not None and word not in NO_VALUES:
+        file = word.strip("'")
+        return f'{name}="{file}"'
     if (section != "" and settings is Settings) or key not in getattr(settings, "model_fields", ()):
         return match[0].replace(f"--{match['flag']}", name) if name in ARGUMENTS else match[0]
     if word is None or not _is_value(word, str(settings.model_fields[key].annotation), match["end"] is not None):

@@ -21,7 +21,7 @@ from seqwise.studio.entries import Entry
 CONFIDENCE = 0.95
 DIGITS = 9
 # Settings that say how a run came about, not what it is.
-IGNORED_KEYS = ("run.command", "run.split", "run.format")
+IGNORED_KEYS = ("run.command", "run.recipe", "run.overrides", "run.split", "run.format")
 SEED = "seed"
 MAX_VALUE, MAX_DIGEST = 200, 12  # characters of a setting, and of the fingerprint of the data
 

@@ -19,6 +19,7 @@ import yaml
 
 from seqwise.applicability import find_unused
 from seqwise.families import MODEL_FAMILIES
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.studio.forms import list_setting_fields
 from seqwise.training.rows import read_samples as read_sample_rows
 
@@ -61,14 +62,14 @@ def list_settings(settings: Mapping[str, Any], folder: Path) -> list[dict[str, A
     The origin is "set" by the user, "chosen" by rule, or "default". Runs of earlier versions have no file of choices:
     what their command does not name was chosen.
     """
-    choices = read_object(folder, CHOICES)
+    choices, resolved_defaults = read_object(folder, CHOICES), dict(_flatten(ResolvedSettings().model_dump()))
     command = _get_command(settings)
     has_choices, values = bool(choices), dict(_flatten(settings))
     unused = _find_unused(settings, values)
     rows = []
     for field in list_setting_fields():
         name, value = field["name"], values.get(field["name"])
-        is_default = value is None or value == field["default"]
+        is_default = value is None or value in (field["default"], resolved_defaults.get(name))
         is_named = f"--{name.replace('_', '-')}" in command.replace("=", " ").split()
         origin = "default"
         if name in choices or (name == "task" and command and not is_named and "--config" not in command):
@@ -196,9 +197,9 @@ def _format(value: Any, key: str = "") -> str:
 
 
 def _get_command(settings: Mapping[str, Any]) -> str:
-    """Returns the commands that trained the run; "" if it was started from Python."""
-    command = str(_get_run(settings).get("command") or "")
-    return "" if command.startswith("seqwise.train(") else command
+    """Returns the commands that trained the run, without a call from Python."""
+    lines = str(_get_run(settings).get("command") or "").splitlines()
+    return "\n".join(line for line in lines if not line.startswith("seqwise.train("))
 
 
 def list_commands(settings: Mapping[str, Any], folder: Path) -> dict[str, str]:

@@ -84,7 +84,7 @@ class CorpusTask(Task):
             str(text.tokenizer),
             corpus.texts("train", progress),
             text.vocabulary,
-            text.min_count or 1,
+            text.min_count,
             text.lowercase,
             cls.special_tokens,
         )

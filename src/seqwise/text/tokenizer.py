@@ -105,7 +105,7 @@ class Tokenizer:
         kind: str,
         texts: Iterable[str],
         size: int | None = None,
-        min_count: int = 1,
+        min_count: int | None = None,
         lowercase: bool = False,
         specials: Sequence[str] = (),
         extra_words: Sequence[str] = (),
@@ -114,11 +114,13 @@ class Tokenizer:
 
         `size` bounds the whole vocabulary, specials included. `specials` get the first ids and are never produced by
         encoding text, except where text of kind `spaces` spells them out. `<unk>` and `<eos>` in a text of kind `words`
-        or `spaces` are these tokens. Tokens rarer than `min_count` become `<unk>`; bpe and wordpiece merge no pair
-        rarer than that (nor one seen only once). A vocabulary of words also contains the `extra_words`, after all
-        others and beyond `size`.
+        or `spaces` are these tokens. Tokens rarer than `min_count` (None: 1) become `<unk>`; bpe and wordpiece
+        merge no pair rarer than that (nor one seen only once). A vocabulary of words also contains the `extra_words`,
+        after all others and beyond `size`.
         """
-        pipeline, num_extra = pipelines.train_pipeline(kind, texts, size, min_count, lowercase, specials, extra_words)
+        pipeline, num_extra = pipelines.train_pipeline(
+            kind, texts, size, min_count or 1, lowercase, specials, extra_words
+        )
         tokenizer = cls(kind, pipeline, lowercase, specials)
         tokenizer.num_extra_words = num_extra
         return tokenizer

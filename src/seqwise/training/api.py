@@ -90,7 +90,9 @@ def train(
                 reset_unused(parsed, [parsed])
             source = None if name is None else read_recipe(name)
             parsed, recipe_settings = _add_recipe(source, parsed)
-            call = describe_call(name, {} if source is None else list_overrides(parsed, source.settings))
+            is_of_run = isinstance(settings, ResolvedSettings)  # whose settings are too many for a line
+            overridden = {} if is_of_run else list_overrides(parsed, Settings() if source is None else source.settings)
+            call = describe_call(name, overridden)
         with explain_in_python(data), explain_recipe_settings(name, recipe_settings):
             if parsed.budget is not None:
                 Budget.parse(parsed.budget)  # raises an error before the data is read

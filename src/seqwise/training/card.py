@@ -17,7 +17,6 @@ from seqwise.recipe_files import build_evaluate_commands, read_recipe
 from seqwise.svg import BLUE, BOTTOM, GREY, ORANGE, RIGHT, WIDTH, Chart, Point, build_document, choose_ticks
 from seqwise.tasks import get_task
 from seqwise.tasks.task import Task
-from seqwise.training.choices import describe_call
 from seqwise.training.run import Run
 from seqwise.training.step import get_objective
 
@@ -28,13 +27,12 @@ def build_model_card(run: Run, task: Task, model_size: str) -> str:
     lines = "\n".join([*_describe_data_and_model(run, model_size), *_describe_training(run, task)])
     predict = shlex.join(["seqwise", "predict", str(run.folder), get_example_input(run)])
     commands = "\n".join([*_build_evaluate_commands(run), predict])
+    start = f":\n\n{format_code_block(metadata.command)}" if metadata.command else " from Python."
     return f"""# {format_words(run.settings.model)}, {format_words(run.settings.task)}
 
 {lines}
 
-Trained with Seqwise {format_words(metadata.seqwise_version)}:
-
-{format_code_block(metadata.command or describe_call())}
+Trained with Seqwise {format_words(metadata.seqwise_version)}{start}
 
 Use it:
 

@@ -14,6 +14,7 @@ import torch
 from pydantic import BaseModel
 
 from seqwise import environment
+from seqwise.budget import Budget
 from seqwise.config import Settings
 from seqwise.errors import UsageError
 from seqwise.tasks.defaults import DefaultsContext
@@ -28,7 +29,7 @@ MESSAGES = {
 # The same, for settings without a message.
 REASONS = {
     "text.vocabulary": "the tokens of the training split, up to the limit of the tokeniser",
-    "text.min_count": "one occurrence is too few to learn a meaning",
+    "text.min_count": "rarer words occur too seldom to learn a meaning",
     "data.max_length": "the longest training example, up to a limit",
     "horizon": "one season, or 10 steps without one, at most a tenth of training",
     "forecast.lookback": "the longer of 3.5 horizons and 3 seasons, at most a third of training",
@@ -36,6 +37,8 @@ REASONS = {
     "forecast.quantiles": "the usual quantiles",
 }
 FROM_DATA = "from the data"
+# Settings with which a run may differ from its recipe and still be compared with it.
+NOT_COMPARED = ("seed", "device", "training.watch", "training.save_every", "data.max_text_mb", "data.max_expansion")
 
 
 def explain_reading(requested: Settings, prepared: Settings, messages: Sequence[str]) -> dict[str, str]:
@@ -67,14 +70,17 @@ def list_values(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, An
 
 
 def describe_call(recipe: str | None = None, overrides: Mapping[str, Any] | None = None) -> str:
-    """Returns how a run was started from Python: with a recipe, and with settings that override it by dotted name."""
+    """Returns how a run was started from Python: with a recipe, and with settings by dotted name."""
     keywords = [f"{name}={value!r}" for name, value in (("recipe", recipe), ("settings", overrides)) if value]
     return f"seqwise.train({', '.join(['...', *keywords])})  # in Python"
 
 
 def list_overrides(settings: Settings, recipe: Settings) -> dict[str, Any]:
-    """Returns the settings that differ from those of a recipe, by dotted name."""
+    """Returns the settings that differ from those of a recipe, by dotted name; the same budget may be written in two
+    ways."""
     values = dict(list_values(recipe))
+    if settings.budget and recipe.budget and Budget.parse(settings.budget) == Budget.parse(recipe.budget):
+        values["budget"] = settings.budget
     return {name: value for name, value in list_values(settings) if value != values[name]}
 
 

@@ -20,10 +20,17 @@ from seqwise.tasks import get_task
 from seqwise.tasks.defaults import resolve
 from seqwise.tasks.guess import detect_task
 from seqwise.tasks.task import Preprocessor, Task
-from seqwise.training.choices import build_defaults_context, choose_device, explain_reading, list_overrides
+from seqwise.training.choices import (
+    NOT_COMPARED,
+    build_defaults_context,
+    choose_device,
+    explain_reading,
+    list_overrides,
+)
 from seqwise.training.clock import read_clock
 from seqwise.training.initialization import find_compilable_stacks, format_settings, inherit_from_run
-from seqwise.training.run import MODEL_FILE, RUN_FOLDER, Run, RunMetadata
+from seqwise.training.metadata import RunMetadata
+from seqwise.training.run import MODEL_FILE, RUN_FOLDER, Run
 from seqwise.training.word_vectors import WordVectors
 from seqwise.user_files import get_files_by_name
 
@@ -69,7 +76,7 @@ def create_run(
     if family.has_gradients:
         task.batches(resolved, 0, processes)  # raises an error if a batch cannot be divided among the processes
     choices = {**explain_reading(requested, settings, messages), **reasons}
-    overrides = list_overrides(requested, source.settings).keys() - {"seed", "device"} if source is not None else ()
+    overrides = list_overrides(requested, source.settings).keys() - {*NOT_COMPARED} if source is not None else ()
     metadata = RunMetadata.create(data, task, command, recipe, overrides)
     run = create_run_folder(folder, resolved, task, metadata, word_vectors, choices, log)
     if reasons:

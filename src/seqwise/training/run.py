@@ -19,10 +19,11 @@ from __future__ import annotations
 import json
 import shlex
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +31,9 @@ import torch
 import yaml
 from torch import Tensor
 
+from seqwise.applicability import list_changed
 from seqwise.config import parse_settings
 from seqwise.digests import read_object
-from seqwise.environment import get_version
 from seqwise.errors import RunError, SaveError, UsageError, suggest_path
 from seqwise.families import FAMILY_FILES, list_family_names
 from seqwise.files import explain_cause, explain_write_errors, remove_empty, write_text
@@ -41,7 +42,7 @@ from seqwise.new_folders import OTHER_FOLDER_FIX, FolderKind
 from seqwise.recipe_files import read_recipe
 from seqwise.resolved_settings import ResolvedSettings, drop_placeholders
 from seqwise.tasks.attributes import check_attributes
-from seqwise.tasks.task import ATTRIBUTES_FILE, DAMAGED_RUN_FIX, Preprocessor, Task
+from seqwise.tasks.task import ATTRIBUTES_FILE, DAMAGED_RUN_FIX, Preprocessor
 from seqwise.tasks.training_summary import SUMMARY_FILE, TrainingSummary
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training import rows
@@ -49,12 +50,12 @@ from seqwise.training.checkpoints import get_resume_command, get_resume_fix, rea
 from seqwise.training.distribution import is_connection_error
 from seqwise.training.failures import record_failure
 from seqwise.training.file_names import COMPARISON_FILE, CONFIG, ENVIRONMENT, METRICS, SUMMARY, WEIGHTS
+from seqwise.training.metadata import RunMetadata
 from seqwise.yaml_files import parse_yaml, read_yaml_text
 
 if TYPE_CHECKING:
     from seqwise.training.loop import Step
 
-FORMAT = 1  # increased when older versions of Seqwise cannot read the folder
 CHOICES = "choices.json"  # dotted name of a setting that was chosen by rule → the reason, or ""
 INITIAL_EMBEDDINGS = "start.safetensors"
 TRIAL_DEPTH = 4  # folders between a comparison and one of its runs, at most
@@ -70,38 +71,6 @@ CREATED_FILES = (
 )  # before CONFIG
 RUN_FOLDER = FolderKind("run", CONFIG, CREATED_FILES, get_resume_command)
 REQUIRED_SETTINGS = ("task", "model", "network.width", "network.depth")  # with another value, the weights do not fit
-OLD_KEYS = {"split_rule": "split", "seqwise_version": "seqwise"}  # field of `RunMetadata` → its key in config.yaml
-
-
-@dataclass(frozen=True)
-class RunMetadata:
-    """The data and the command of a run, and the version that wrote it: the section `run` of config.yaml."""
-
-    data: str  # as the user named it
-    fingerprint: str  # of the content and the split of the data
-    split_rule: str  # in words
-    command: str  # or the call of Python, as text
-    seqwise_version: str
-    format: int = FORMAT
-    # Not saved without a recipe:
-    recipe: str = ""  # its name or file, as given
-    overrides: tuple[str, ...] = ()  # names of settings that differ from those of the recipe
-
-    @classmethod
-    def create(
-        cls, data: str, task: Task, command: str = "", recipe: str = "", overrides: Iterable[str] = ()
-    ) -> RunMetadata:
-        """Returns the metadata of a new run on the data of the prepared task."""
-        names = tuple(sorted(overrides))
-        return cls(data, task.fingerprint, task.split_rule, command, get_version(), recipe=recipe, overrides=names)
-
-    def to_yaml(self) -> str:
-        """Returns the section of config.yaml; without the recipe if there is none."""
-        fields = asdict(self) | {"overrides": list(self.overrides)}
-        if not self.recipe:
-            del fields["recipe"], fields["overrides"]
-        values = {OLD_KEYS.get(name, name): value for name, value in fields.items()}
-        return yaml.safe_dump({"run": values}, sort_keys=False, allow_unicode=True)
 
 
 @dataclass(frozen=True)
@@ -163,23 +132,15 @@ class Run:
             text = read_yaml_text(path)
             values = parse_yaml(text)
             saved_metadata = values.pop("run")
-            version = int(saved_metadata["format"])
+            int(saved_metadata["format"])
         except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):
             raise RunError("this is not the settings file of a run.", file=path, fix=DAMAGED_RUN_FIX) from None
-        if version > FORMAT:
-            origin = f"this run was written by Seqwise {saved_metadata.get('seqwise')} in format {version}"
-            problem = f"{origin}; this version reads formats up to {FORMAT}."
-            raise RunError(problem, file=path, fix="Update with: pip install --upgrade seqwise")
-        saved_metadata = {"recipe": "", "overrides": []} | saved_metadata
-        keys = {field: OLD_KEYS.get(field, field) for field in RunMetadata.__dataclass_fields__}
+        metadata = RunMetadata.from_values(saved_metadata, path)
         network = values["network"] if isinstance(values.get("network"), dict) else {}
-        saved_names = {*saved_metadata, *values, *(f"network.{name}" for name in network)}
-        if missing := [name for name in (*keys.values(), *REQUIRED_SETTINGS) if name not in saved_names]:
+        saved_names = {*values, *(f"network.{name}" for name in network)}
+        if missing := [name for name in REQUIRED_SETTINGS if name not in saved_names]:
             problem = f"{missing[0]!r} is missing from the settings file of the run."
             raise RunError(problem, file=path, fix=DAMAGED_RUN_FIX)
-        texts = {field: str(saved_metadata[key]) for field, key in keys.items() if field not in ("format", "overrides")}
-        overrides = saved_metadata["overrides"] if isinstance(saved_metadata["overrides"], list) else []
-        metadata = RunMetadata(**texts, format=version, overrides=tuple(map(str, overrides)))
         if values.get("model") not in list_family_names():
             raise _build_unregistered_error(str(values.get("model")), folder)
         with warnings.catch_warnings():
@@ -264,19 +225,30 @@ class Run:
         return record_failure(self.folder, CONFIG, is_recorded=is_recorded)
 
     def build_training_command(self, options: Sequence[str]) -> str:
-        """Returns the command of a new run with the data and the settings of this one, and with other options."""
-        words = [self.metadata.data, "--config", str(self.folder / CONFIG), *options]
+        """Returns the command of a new run with the data and the settings of this one, and with other options.
+
+        With a recipe, it has that recipe and what overrides it; the rest is chosen by rule again.
+        """
+        words, recipe = [self.metadata.data, "--config", str(self.folder / CONFIG)], self.metadata.recipe
         with suppress(UsageError):
-            if self.metadata.recipe and read_recipe(self.metadata.recipe):  # whose file may be gone
-                words = ["--recipe", self.metadata.recipe, *words]
-        return shlex.join(["seqwise", "train", *words])
+            if recipe and read_recipe(recipe):  # whose file may be gone
+                words = ["--recipe", recipe, self.metadata.data, *self._list_override_options(options)]
+        return shlex.join(["seqwise", "train", *words, *options])
+
+    def _list_override_options(self, options: Sequence[str]) -> list[str]:
+        """Returns options with what overrides the recipe, and with seed and device, but for those in `options`."""
+        names = [
+            *self.metadata.overrides,
+            *(name for name in ("seed", "device") if name in list_changed(self.settings)),
+        ]
+        flags = {f"--{name.replace('_', '-')}": str(attrgetter(name)(self.settings)) for name in names}
+        other_flags = {word.partition("=")[0] for word in options}
+        return [word for flag, value in flags.items() if flag not in other_flags for word in (flag, value)]
 
     def change_budget(self, budget: str, command: str) -> None:
         """Records another budget in the settings file, and the command beside the earlier one."""
         self.settings.budget = budget
-        commands = f"{self.metadata.command}\n{command}".strip()
-        overrides = {*self.metadata.overrides, "budget"} if self.metadata.recipe else ()
-        self.metadata = replace(self.metadata, command=commands, overrides=tuple(sorted(overrides)))
+        self.metadata = self.metadata.add_budget(command)
         self.write_text(CONFIG, self._format_config())
 
     def _format_config(self) -> str:

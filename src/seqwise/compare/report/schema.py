@@ -291,9 +291,9 @@ class Waiting:
 class Verdict:
     """The best family, those close to it (`tied`) and those behind it (`unsure`), none of them significantly worse.
 
-    `fastest` and `smallest` are chosen among the best and the tied of which no seed diverged; None where no family is
-    clearly faster or smaller. Of the tied, those with exactly the mean of the best are `equal` to it. `solved`: the
-    best has the best possible value.
+    `fastest` and `smallest` are chosen among the best, those equal to it, and the tied that did not diverge; None where
+    no family is clearly faster or smaller. Of the tied, those with exactly the mean of the best are `equal` to it.
+    `solved`: the best has the best possible value.
     """
 
     best: str | None

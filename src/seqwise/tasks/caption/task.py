@@ -361,7 +361,7 @@ def train_tokenizer(examples: Sequence[CaptionedImage], settings: Settings, log:
         omits_rare = text.vocabulary is None and text.min_count is None and len(captions) >= MANY_CAPTIONS
         text.min_count = MIN_COUNT if omits_rare else text.min_count
         log(f"tokeniser: words{f', those seen at least {MIN_COUNT} times; others are <unk>' if omits_rare else ''}.")
-    sizes = text.vocabulary, text.min_count or 1
+    sizes = text.vocabulary, text.min_count
     tokenizer = Tokenizer.train(text.tokenizer, captions, *sizes, text.lowercase, SPECIAL_TOKENS)
     text.vocabulary = len(tokenizer)
     return tokenizer

@@ -287,7 +287,7 @@ def train_tokenizer(
         log(f"tokeniser: {text.tokenizer}{reason}.")
     size = text.vocabulary or (MAX_VOCABULARY if text.tokenizer in ("words", "spaces", "characters") else None)
     texts = (example.text for example in examples)
-    tokenizer = Tokenizer.train(text.tokenizer, texts, size, text.min_count or 1, text.lowercase, (PAD,), extra_words)
+    tokenizer = Tokenizer.train(text.tokenizer, texts, size, text.min_count, text.lowercase, (PAD,), extra_words)
     text.vocabulary = len(tokenizer)
     return tokenizer
 

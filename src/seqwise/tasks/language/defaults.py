@@ -23,12 +23,13 @@ SMALL_TEXT = 200_000  # tokens
 REGULARIZED_SPEEDS = {True: 900_000.0, False: 150_000.0}
 MIN_REGULARIZED_EPOCHS = 40
 MAX_EPOCHS_OF_LEVELS = (6, 15, 40)  # of dropout levels 0, 1 and 2; more epochs get level 3
-# Weights per training token → the highest level of dropout: smaller networks underfit with more. Measured at 0.2 to 18
-# weights per token for recurrent networks, at 2 to 18 for Transformers (docs/log.md).
+# Weights per training token → the highest level of dropout: smaller networks underfit with more. Measured at 0.2 to 21
+# weights per token for recurrent networks, at 2 to 16 for Transformers (docs/log.md).
 MAX_DROPOUT_LEVELS = ((0.3, 0), (2.5, 1), (5.0, 2))
 MAX_RECURRENT_DROPOUT_LEVELS = ((0.3, 0), (1.5, 1), (5.0, 2))
-# Recurrent networks with more weights per training token than this memorise the text in fewer epochs (docs/log.md).
-MANY_WEIGHTS_PER_TOKEN = 5.0
+# Recurrent networks with more weights per training token than this, which read the text at least so many times, get one
+# level more. Measured at 10 weights per token, 4 to 60 epochs (docs/log.md).
+MANY_WEIGHTS_PER_TOKEN, MIN_MEMORISING_EPOCHS = 8.0, 4
 LAYER_WEIGHTS = {"rnn": 2, "gru": 6, "lstm": 8, "transformer": 12}  # times the square of the width
 OTHER_LAYER_WEIGHTS = 10
 
@@ -81,16 +82,15 @@ def choose_dropout_level(settings: ResolvedSettings, context: DefaultsContext) -
     """Returns how much dropout there is, from 0 to 3, and why: more epochs need more, small networks underfit."""
     is_recurrent, epochs = settings.model in RECURRENT_FAMILIES, estimate_epochs(settings, context)
     weights_per_token = estimate_weights(settings, context) / max(1, context.num_tokens)
-    many_weights = f"about {weights_per_token:.2g} weights per training token"
+    count = f"{weights_per_token:.2g}" if weights_per_token < 10 else f"{weights_per_token:.0f}"
     level, reason = sum(epochs > each for each in MAX_EPOCHS_OF_LEVELS), describe_epochs(epochs)
-    if is_recurrent and weights_per_token > MANY_WEIGHTS_PER_TOKEN:
-        scaled = epochs * weights_per_token / MANY_WEIGHTS_PER_TOKEN
-        scaled_level = sum(scaled > each for each in MAX_EPOCHS_OF_LEVELS)
-        if scaled_level > level:
-            level, reason = scaled_level, f"{reason}, and so do {many_weights}"
+    memorises = weights_per_token > MANY_WEIGHTS_PER_TOKEN and epochs >= MIN_MEMORISING_EPOCHS
+    if is_recurrent and memorises and level < len(MAX_EPOCHS_OF_LEVELS) and not context.is_comparison:
+        return level + 1, f"{reason}, and a network with about {count} weights per training token one level more"
     bounds = MAX_RECURRENT_DROPOUT_LEVELS if is_recurrent else MAX_DROPOUT_LEVELS
     max_level = next((each for bound, each in bounds if weights_per_token < bound), level)
-    return (max_level, f"{many_weights}: more dropout underfits") if max_level < level else (level, reason)
+    underfits = f"about {count} weights per training token: more dropout underfits"
+    return (max_level, underfits) if max_level < level else (level, reason)
 
 
 def estimate_weights(settings: ResolvedSettings, context: DefaultsContext) -> int:

@@ -215,7 +215,7 @@ def build_word_vocabulary(
     texts = (" ".join(map(normalize, sentence.words)) for sentence in sentences)
     extra_words = [word for word in extra_words if not normalizes or word == normalize_word(word)]
     return Tokenizer.train(
-        "spaces", texts, settings.vocabulary, settings.min_count or 1, settings.lowercase, extra_words=extra_words
+        "spaces", texts, settings.vocabulary, settings.min_count, settings.lowercase, extra_words=extra_words
     )
 
 

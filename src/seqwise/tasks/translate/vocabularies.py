@@ -53,7 +53,7 @@ def train_tokenizers(
         if not size and text.tokenizer in ("bpe", "wordpiece"):
             entries = sum(len(each.encode()) for each in texts) // BYTES_PER_ENTRY
             size = 1 << (min(MAX_VOCABULARY, max(MIN_VOCABULARY, entries)).bit_length() - 1)
-        return Tokenizer.train(str(text.tokenizer), texts, size, text.min_count or 1, text.lowercase, specials)
+        return Tokenizer.train(str(text.tokenizer), texts, size, text.min_count, text.lowercase, specials)
 
     sources = [pair.source for pair in pairs]
     targets = {name: [pair.targets[index] for pair in pairs] for index, name in enumerate(names)}
