@@ -148,6 +148,8 @@ def test_options_are_written_with_dashes_or_underscores(seqwise_command, recipe_
     assert result.status == 0, result.err
     assert json.loads(result.out)["evaluations"]["static"]["options"] == {"softmax_temperature": "auto"}
     assert read_recipe(str(recipe_file)).evaluations["static"].is_fitted_to_validation
+    recipe_file.write_text(recipe_file.read_text().replace("{softmax-", "{softmax_temperature: 1.1, softmax-"))
+    assert "static.options: softmax_temperature: set twice" in seqwise_command("recipes", recipe_file).err
 
 
 def test_metrics_of_a_task_of_the_users_own_are_not_known(seqwise_command, recipe_file, tmp_path, monkeypatch):
@@ -385,6 +387,9 @@ def test_the_command_of_a_new_run_has_the_recipe_if_it_can_be_read(seqwise_comma
     command = more.build_training_command(["--training.max-epochs", "3", "--seed=4"])
     assert command == f"seqwise train --recipe {recipe_file} {book} --device cpu --training.max-epochs 3 --seed=4"
     assert "--training.max-epochs 2 --device cpu" in more.build_training_command([])
+    same = ["--budget", "0.2k-tokens", "--training.watch", "--training.save-every", "9", "--out", tmp_path / "same"]
+    assert seqwise_command("train", "--recipe", recipe_file, book, "--device", "cpu", *same).status == 0
+    assert Run.open(tmp_path / "same").metadata.overrides == (), "none changes a number"
     recipe_file.unlink()
     assert seqwise_command(*words).err.endswith(
         f"Or start a new run: seqwise train {book} --config {run}/config.yaml {rest}"

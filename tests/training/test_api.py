@@ -128,6 +128,28 @@ def test_settings_and_keywords_override_a_recipe(book, tmp_path):
         seqwise.train(book, recipe="ptb-characters", settings=run.settings)
 
 
+def test_settings_as_an_object_override_a_recipe_as_a_dictionary_does(book, tmp_path):
+    sizes = {"network": {"width": 12, "depth": 2, "embedding": 8}, "recurrent": {"last_width": 8}}
+    values = {key: value for key, value in SMALL.items() if key != "network"} | sizes
+    as_object = parse_settings(values)
+    as_object.network.tie_weights = True  # the value of the recipe, and the default
+    runs = [
+        seqwise.train(book, out=tmp_path / name, recipe="ptb-characters", settings=settings, seed=3).run
+        for name, settings in (("dictionary", values), ("object", as_object))
+    ]
+    assert runs[0].settings == runs[1].settings
+    assert runs[0].metadata == runs[1].metadata
+    assert "seed" not in runs[0].metadata.overrides
+    assert "'seed': 3" in runs[0].metadata.command
+    assert runs[0].settings.recurrent.weight_dropout == read_recipe("ptb-characters").settings.recurrent.weight_dropout
+
+
+def test_the_card_has_the_call_from_python(trained_model):
+    call = trained_model.run.metadata.command
+    assert call.startswith("seqwise.train(..., settings={'model': 'gru', 'budget': '1k-tokens', ")
+    assert f"\n{call}\n" in (trained_model.run.folder / "README.md").read_text()
+
+
 def test_an_error_about_a_setting_of_a_recipe_names_the_recipe(book, tmp_path):
     own = tmp_path / "own.yaml"
     text = find_recipe("ptb-characters").read_text()

@@ -7,6 +7,7 @@ import json
 import math
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from short_runs import OPTIONS, train
@@ -202,6 +203,24 @@ def test_a_run_that_its_maximum_of_epochs_ends_validates_as_with_a_budget_in_epo
     assert [each.final for each in summaries] == [1, 1]
     assert summaries[0].validation == summaries[1].validation
     assert list_validated_steps(tmp_path / "time") == list_validated_steps(tmp_path / "epochs")
+
+
+@pytest.mark.parametrize(
+    ("budget", "max_tokens", "expected"),
+    [
+        ("20s", math.inf, 0.2),  # a tenth of 20 s is twice the second that validations with a share of 0.1 took
+        ("20s", 12_000, 0.2),
+        ("100s", 12_000, 0.4),  # a tenth of 12,000 tokens of training costs as much as 3,600 of validation, of 9,000
+        ("100s", math.inf, 1.0),
+        ("100s", 300, 0.1),  # no smaller than during training
+        ("12k-tokens", 12_000, 0.4),
+    ],
+)
+def test_the_last_validation_takes_a_tenth_of_what_ends_the_training_first(budget, max_tokens, expected):
+    state = SimpleNamespace(validation_share=0.1, best_loss=1.0, validation_seconds=1.0, ended="")
+    trainer = SimpleNamespace(state=state, budget=Budget.parse(budget))
+    run = SimpleNamespace(trainer=trainer, valid_size=Size(9_000, 9), max_tokens=max_tokens)
+    assert training_run.TrainingRun._choose_final_share(run) == pytest.approx(expected)
 
 
 def test_a_run_validates_on_a_part_of_the_split_and_at_the_end_on_more_of_it(book, tmp_path, capsys, small_minimum):
