@@ -58,7 +58,8 @@ def main(argv: Sequence[str]) -> int:
         console.print_json(values if options.name is None else values[0])
     elif options.name is None:
         _print_table([row for name, recipe in recipes.items() for row in _build_rows(name, recipe)], LIST_COLUMNS)
-        console.log("\nAll about one: seqwise recipes NAME. How the numbers were measured: docs/records.md")
+        console.log("\nPublished in brackets: not directly comparable. Ours: mean ± standard deviation (seeds).")
+        console.log("All about one: seqwise recipes NAME. How the numbers were measured: docs/records.md")
         console.log(f"Which data ${DATA_VARIABLE} has: {DATA_SECTION}")
     else:
         _print_recipe(options.name, recipes[options.name])
