@@ -76,8 +76,7 @@ def describe_call(recipe: str | None = None, overrides: Mapping[str, Any] | None
 
 
 def list_overrides(settings: Settings, recipe: Settings) -> dict[str, Any]:
-    """Returns the settings that differ from those of a recipe, by dotted name; the same budget may be written in two
-    ways."""
+    """Returns the settings that differ from those of a recipe, by dotted name. `1-epoch` and `1-epochs` do not."""
     values = dict(list_values(recipe))
     if settings.budget and recipe.budget and Budget.parse(settings.budget) == Budget.parse(recipe.budget):
         values["budget"] = settings.budget
