@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -147,6 +148,29 @@ def test_a_seqwise_error_keeps_its_status_with_debug(command, capsys):
 def test_an_interrupt_is_a_short_line_and_status_130(command, capsys):
     assert command(make_raising(KeyboardInterrupt())) == 130
     assert capsys.readouterr().err == "interrupted.\n"
+
+
+def test_ctrl_c_while_a_lock_is_taken_is_no_bug(command, capsys):
+    def release_without_acquiring(argv):
+        lock = threading.Lock()
+        try:
+            raise KeyboardInterrupt
+        finally:
+            lock.release()
+
+    assert command(release_without_acquiring) == 130
+    assert capsys.readouterr().err == "interrupted.\n"
+
+
+def test_an_error_after_another_one_is_reported(command, capsys):
+    def fail_twice(argv):
+        try:
+            raise ValueError("first")
+        finally:
+            raise RuntimeError("second")
+
+    assert command(fail_twice) == 1
+    assert "unexpected RuntimeError: second" in capsys.readouterr().err
 
 
 def test_a_missing_package_is_reported_with_its_install_command(command, capsys):

@@ -14,7 +14,7 @@ from package_sources import PACKAGE, get_relative_name, list_sources, parse_sour
 SHARED = (
     *("errors", "families", "task_registry", "config", "resolved_settings", "applicability"),
     *("environment", "budget", "files", "digests", "locks", "new_folders", "svg", "image", "callbacks", "user_files"),
-    *("foreign_names", "printable", "yaml_files", "metric_names", "recipe_files", "recipe_results"),
+    *("clock", "signals", "foreign_names", "printable", "yaml_files", "metric_names", "recipe_files", "recipe_results"),
 )
 ORDER = [
     *("text", "page", "data", "kernels", "layers", "backbones", "heads", "losses", "decoding", "metrics", "tasks"),

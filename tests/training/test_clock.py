@@ -13,13 +13,13 @@ import time
 import pytest
 from live_runs import SMALL, finish, get_logged_step, start, wait_until
 
-from seqwise.training import clock
-from seqwise.training.distribution import handle_signals, raise_interrupt, suspend_with
+from seqwise import clock
+from seqwise.signals import handle_signals, raise_interrupt, suspend_with
 
 # The parent stops it while it sleeps, and while it computes in one long call that holds the interpreter lock.
 STOPPED = """
 import sys, time
-from seqwise.training.clock import exclude_stops, read_clock
+from seqwise.clock import exclude_stops, read_clock
 
 with exclude_stops():
     time.sleep(0.6)
@@ -90,7 +90,7 @@ def test_the_previous_handler_and_the_threads_are_restored():
 
 # The parent continues it before it has handled the stop, because it computes in one long call.
 CONTINUED = """
-from seqwise.training.distribution import defer_interrupts, suspend_with
+from seqwise.signals import defer_interrupts, suspend_with
 
 with defer_interrupts(), suspend_with(lambda signal_number: None):
     print("ready", flush=True)

@@ -14,10 +14,10 @@ from short_runs import BATCH_SIZE, OPTIONS, TOKENS_PER_STEP, WINDOW, train
 import seqwise
 from seqwise.cli.progress import TrainingDisplay
 from seqwise.config import parse_settings
+from seqwise.signals import defer_interrupts
 from seqwise.training import training_run
 from seqwise.training.checkpoints import load_newest_checkpoint
 from seqwise.training.create import create_run
-from seqwise.training.distribution import defer_interrupts
 from seqwise.training.loop import Step
 from seqwise.training.run import Run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -230,6 +231,41 @@ def test_ctrl_c_saves_the_vectors_trained_so_far(corpus, tmp_path, method):
     assert process.returncode == 130
     assert "interrupted after" in output
     assert len(seqwise.load_vectors(out)) == 15
+
+
+def test_ctrl_c_ends_training_between_two_steps(corpus, tmp_path, monkeypatch, capsys):
+    from seqwise.cli.progress import VectorDisplay
+
+    out, continued = tmp_path / "v.safetensors", []
+
+    def show(display, step):
+        if step.stage == "training":
+            os.kill(os.getpid(), signal.SIGINT)
+            continued.append(step)  # an exception in a step could come between taking a lock and releasing it
+
+    monkeypatch.setattr(VectorDisplay, "show", show)
+    arguments = build_arguments(corpus, out, "--method", "glove", "--epochs", "1000")
+    assert main(arguments) == 130
+    assert len(continued) == 1
+    assert "interrupted after" in capsys.readouterr().err
+    assert len(seqwise.load_vectors(out)) == 15
+
+
+def test_ctrl_c_from_python_ends_training_between_two_steps(corpus, monkeypatch):
+    from seqwise.vectors.glove.trainer import GloveModel
+
+    train_part, continued = GloveModel._train_part, []
+
+    def interrupt_and_train(model, pairs):
+        signal.raise_signal(signal.SIGINT)
+        loss = train_part(model, pairs)
+        continued.append(loss)
+        return loss
+
+    monkeypatch.setattr(GloveModel, "_train_part", interrupt_and_train)
+    with pytest.raises(KeyboardInterrupt):
+        train_vectors(corpus, **select({"method": "glove"}))
+    assert len(continued) == 1
 
 
 # ---- further cases

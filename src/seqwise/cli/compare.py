@@ -157,7 +157,7 @@ def make_options(arguments: Compare) -> ComparisonOptions:
 def _show_reading() -> Iterator[ProgressCallback]:
     """Shows progress while the data is read; Ctrl-C ends that at once."""
     from seqwise.cli.progress import ProgressBar
-    from seqwise.training.distribution import handle_signals, raise_interrupt
+    from seqwise.signals import handle_signals, raise_interrupt
 
     with handle_signals(raise_interrupt), ProgressBar("reading") as bar:
         yield bar

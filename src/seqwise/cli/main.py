@@ -74,11 +74,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             return SaveError.exit_status
         if debug:
             sys.stderr.write(console.make_printable(traceback.format_exc()))
+        if _follows_interrupt(error):
+            console.log("interrupted.")
+            return INTERRUPTED
         console.fail(error if isinstance(error, SeqwiseError) else _describe_unexpected_error(error, debug))
         return error.exit_status if isinstance(error, SeqwiseError) else 1
     finally:
         in_command.reset(token)
         warnings.formatwarning = format_warning
+
+
+def _follows_interrupt(error: BaseException | None) -> bool:
+    """Returns whether an unexpected error is due to Ctrl-C, which may come between taking a lock and releasing it."""
+    while error is not None and not isinstance(error, SeqwiseError | KeyboardInterrupt):
+        error = error.__context__
+    return isinstance(error, KeyboardInterrupt)
 
 
 def _close_output() -> None:

@@ -100,8 +100,9 @@ def _train(args: Train, argv: Sequence[str]) -> int:
     _reject_contradictions(args)
     if args.resume is None:
         check_effects([args.settings], typed)  # again when the task is known
+    from seqwise.signals import handle_signals, raise_interrupt
     from seqwise.training.choices import choose_device
-    from seqwise.training.distribution import handle_signals, is_worker, join_world, raise_interrupt
+    from seqwise.training.distribution import is_worker, join_world
     from seqwise.training.launcher import launch
     from seqwise.training.run import Run
 
@@ -274,8 +275,8 @@ def _run_training(run: Run, task: Task | None, world: World, budget_command: str
     `budget_command` is this command if it changes the budget of a resumed run, and otherwise empty.
     """
     from seqwise.cli.progress import TrainingDisplay, describe_summary
+    from seqwise.signals import defer_interrupts
     from seqwise.training.card import get_example_input
-    from seqwise.training.distribution import defer_interrupts
     from seqwise.training.training_run import open_training
 
     training = open_training(run, world, task, console.log)

@@ -33,9 +33,9 @@ from seqwise.data.records import Data
 from seqwise.errors import SeqwiseError, UsageError, check_type, suggest
 from seqwise.families import check_importable, get_model_name
 from seqwise.new_folders import create_folder
+from seqwise.signals import defer_interrupts
 from seqwise.training.api import TrainedModel, load_run, save_data
 from seqwise.training.choices import choose_device
-from seqwise.training.distribution import defer_interrupts
 from seqwise.training.failures import record_failure
 
 EngineName = Literal["local", "ray"]

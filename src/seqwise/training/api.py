@@ -33,6 +33,7 @@ from seqwise.metrics.evaluation import Evaluation as Evaluation
 from seqwise.new_folders import create_folder
 from seqwise.recipe_files import Recipe, explain_recipe_settings, read_recipe
 from seqwise.resolved_settings import ResolvedSettings
+from seqwise.signals import defer_interrupts
 from seqwise.tasks import get_task
 from seqwise.tasks.contextual import ContextualEncoder
 from seqwise.tasks.guess import detect_task
@@ -42,7 +43,6 @@ from seqwise.tasks.training_summary import MISSING_SUMMARY, TrainingSummary
 from seqwise.training.checkpoints import load_weights
 from seqwise.training.choices import choose_device, describe_call, list_overrides
 from seqwise.training.create import create_run
-from seqwise.training.distribution import defer_interrupts
 from seqwise.training.loop import Step
 from seqwise.training.run import RUN_FOLDER, WEIGHTS, Run
 from seqwise.training.step import get_objective

@@ -11,6 +11,7 @@ from seqwise import environment
 from seqwise.applicability import check_effects, list_changed
 from seqwise.budget import Budget
 from seqwise.callbacks import LogFunction, ProgressCallback, no_log
+from seqwise.clock import read_clock
 from seqwise.config import Settings
 from seqwise.families import FAMILY_FILES, get_family
 from seqwise.kernels.recurrence.availability import describe_backend
@@ -27,7 +28,6 @@ from seqwise.training.choices import (
     explain_reading,
     list_overrides,
 )
-from seqwise.training.clock import read_clock
 from seqwise.training.initialization import find_compilable_stacks, format_settings, inherit_from_run
 from seqwise.training.metadata import RunMetadata
 from seqwise.training.run import MODEL_FILE, RUN_FOLDER, Run

@@ -1,4 +1,4 @@
-"""Data-parallel training over torch.distributed (gloo on CPUs, nccl on GPUs), and signals.
+"""Data-parallel training over torch.distributed (gloo on CPUs, nccl on GPUs).
 
 Each process has the whole model and its own sequences of the batch; gradients are summed before the update. They are
 summed after the local gradients are complete, so a process that runs out of memory can split its batch independently of
@@ -13,12 +13,11 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
-from types import FrameType
 from typing import TypeVar
 
 import torch
@@ -28,7 +27,6 @@ from torch import Tensor
 from seqwise.backbones.states import ModelState, concat_states, map_state
 from seqwise.data.batch import shard_batch
 from seqwise.errors import SeqwiseError
-from seqwise.training.clock import exclude_stops, has_just_continued
 from seqwise.training.heartbeat import HeartbeatRecorder, Heartbeats
 
 TIMEOUT = timedelta(hours=2)  # while the first process reads the data, the others wait
@@ -228,66 +226,3 @@ def get_local_device(device: torch.device) -> torch.device:
 def is_worker() -> bool:
     """Returns whether this process is one of several, started by `launch` or by torchrun."""
     return "LOCAL_RANK" in os.environ
-
-
-@contextmanager
-def handle_signals(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Calls `handler` for SIGINT and SIGTERM inside the block, in which the clock of training excludes stops.
-
-    Outside the main thread this does nothing.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signals = (signal.SIGINT, signal.SIGTERM)
-    previous_handlers = {signal_number: signal.signal(signal_number, handler) for signal_number in signals}
-    try:
-        with exclude_stops():
-            yield
-    finally:
-        for signal_number, previous_handler in previous_handlers.items():
-            signal.signal(signal_number, previous_handler)
-
-
-@contextmanager
-def suspend_with(send: Callable[[int], object], stop_signal: int = signal.SIGSTOP) -> Iterator[None]:
-    """Suspends other processes with this one: `send` sends them a signal. Outside the main thread this does nothing.
-
-    Ctrl-Z in a terminal stops only the processes of its foreground group, so not those in sessions of their own. For
-    these the system discards SIGTSTP, unless they handle it, as in this block.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def suspend(signal_number: int, frame: FrameType | None) -> None:
-        if has_just_continued():
-            return  # both signals came during a long operation: SIGCONT, which is handled first, was the later one
-        send(stop_signal)
-        os.kill(os.getpid(), signal.SIGSTOP)  # returns when the shell continues this process: `fg`, `bg`
-        send(signal.SIGCONT)
-
-    previous_handler = signal.signal(signal.SIGTSTP, suspend)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTSTP, previous_handler)
-
-
-def raise_interrupt(signal_number: int, frame: FrameType | None) -> None:
-    """Raises KeyboardInterrupt, so that open contexts clean up. It is a handler for `handle_signals`."""
-    raise KeyboardInterrupt
-
-
-@contextmanager
-def defer_interrupts() -> Iterator[Callable[[], bool]]:
-    """Yields a function that returns whether a signal was received. A second signal raises KeyboardInterrupt."""
-    signals: list[int] = []
-
-    def receive(signal_number: int, frame: FrameType | None) -> None:
-        if signals:
-            raise KeyboardInterrupt
-        signals.append(signal_number)
-
-    with handle_signals(receive):
-        yield lambda: bool(signals)

@@ -21,16 +21,10 @@ import torch.distributed as dist
 
 from seqwise import environment
 from seqwise.errors import SeqwiseError, UsageError
+from seqwise.signals import handle_signals, suspend_with
 from seqwise.training import loopback
 from seqwise.training.checkpoints import get_resume_command
-from seqwise.training.distribution import (
-    FAILED_KEY,
-    LAUNCHER_VARIABLE,
-    LOST_KEY,
-    handle_signals,
-    parse_failure,
-    suspend_with,
-)
+from seqwise.training.distribution import FAILED_KEY, LAUNCHER_VARIABLE, LOST_KEY, parse_failure
 from seqwise.training.heartbeat import HangDetector, Heartbeats, read_hang_seconds
 from seqwise.training.run import CONFIG
 

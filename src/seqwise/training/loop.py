@@ -24,12 +24,12 @@ from torch import Tensor, nn
 
 from seqwise.backbones.states import ModelState, detach, flatten, get_structure, map_state, unflatten
 from seqwise.budget import Budget
+from seqwise.clock import read_clock
 from seqwise.data.batch import Batch, Batches
 from seqwise.errors import MemoryLimitError
 from seqwise.resolved_settings import ResolvedTrainingSettings
 from seqwise.training.averaging import LastWeights, build_average, describe_mean
 from seqwise.training.checkpoints import Snapshot, get_weights, load_weights
-from seqwise.training.clock import read_clock
 from seqwise.training.distribution import World
 from seqwise.training.memory import MicroBatches, explain_out_of_memory, limit_to_budget
 from seqwise.training.optimizers import (

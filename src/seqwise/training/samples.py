@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from seqwise.clock import read_clock
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.decoding.sampling import choose_token
 from seqwise.errors import MemoryLimitError, shorten
 from seqwise.tasks.inspection import choose_evenly
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Task
-from seqwise.training.clock import read_clock
 from seqwise.training.loop import Trainer
 from seqwise.training.run import Run, find_comparison
 from seqwise.training.step import Step

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
+from seqwise.clock import read_clock
+from seqwise.signals import handle_signals, raise_interrupt
 from seqwise.tasks.task import Task
 from seqwise.training.card import build_model_card
-from seqwise.training.clock import read_clock
-from seqwise.training.distribution import World, handle_signals, raise_interrupt
+from seqwise.training.distribution import World
 from seqwise.training.run import Run, Summary
 from seqwise.training.step import Step
 

@@ -13,6 +13,7 @@ import torch
 
 from seqwise.budget import Budget
 from seqwise.callbacks import LogFunction, no_log
+from seqwise.clock import read_clock
 from seqwise.errors import NonFiniteError, RunError, UsageError
 from seqwise.families import get_family
 from seqwise.layers import Recurrent
@@ -28,7 +29,6 @@ from seqwise.training.checkpoints import (
     save_checkpoint,
 )
 from seqwise.training.choices import choose_device
-from seqwise.training.clock import read_clock
 from seqwise.training.distribution import World, get_local_device
 from seqwise.training.health_monitor import open_monitor
 from seqwise.training.initialization import compile_layers, initialize_weights

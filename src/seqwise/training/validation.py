@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from seqwise.budget import Budget
-from seqwise.training.clock import read_clock
+from seqwise.clock import read_clock
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import Size

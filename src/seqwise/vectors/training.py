@@ -21,6 +21,7 @@ from seqwise.data.in_memory import save_data
 from seqwise.data.records import Data
 from seqwise.environment import get_gpu
 from seqwise.errors import DataError, MemoryLimitError, NonFiniteError, UsageError
+from seqwise.signals import defer_interrupts
 from seqwise.vectors.corpus import EncodedCorpus, choose_tokenizer, describe_files, encode_corpus
 from seqwise.vectors.keyed import KeyedVectors, Subwords
 from seqwise.vectors.settings import ResolvedVectorSettings, VectorSettings, build_settings
@@ -84,9 +85,10 @@ def train_vectors(
     vectors = train_vectors("reviews.txt.gz", method="cbow", dim=200)
     """
     values = {**(settings or VectorSettings()).model_dump(), **changes}
-    with VectorTraining(corpus, build_settings(**values), log) as training:
+    with VectorTraining(corpus, build_settings(**values), log) as training, defer_interrupts() as is_interrupted:
         for _ in training.steps():
-            pass
+            if is_interrupted():
+                raise KeyboardInterrupt
         return training.export_vectors()
 
 

@@ -79,16 +79,20 @@ def train(argv: Sequence[str]) -> int:
 def _train(training: VectorTraining) -> bool:
     """Trains with a progress display; returns whether it was interrupted."""
     from seqwise.cli.progress import VectorDisplay
+    from seqwise.signals import defer_interrupts
 
+    trainer = training.trainer
     try:
-        with VectorDisplay() as display:
+        with defer_interrupts() as is_interrupted, VectorDisplay() as display:
             for step in training.steps():
                 display.show(step)
-    except KeyboardInterrupt:
-        if not training.trainer.progress:
-            raise
-        console.warn(
-            f"interrupted after {training.trainer.progress:.0%} of the training; the vectors so far are saved."
-        )
-        return True
-    return False
+                if is_interrupted() and trainer.progress < 1:
+                    break
+            else:
+                return False
+    except KeyboardInterrupt:  # a second one, during a long step
+        pass
+    if not trainer.progress:
+        raise KeyboardInterrupt
+    console.warn(f"interrupted after {trainer.progress:.0%} of the training; the vectors so far are saved.")
+    return True

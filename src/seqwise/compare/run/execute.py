@@ -25,6 +25,7 @@ import torch
 
 from seqwise.budget import Budget
 from seqwise.callbacks import no_log
+from seqwise.clock import read_clock
 from seqwise.compare.plan.budgets import TrialCost, estimate_token_cost
 from seqwise.compare.plan.folder import get_resume_command
 from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, NEVER, WORKERS_VARIABLE, Plan
@@ -60,7 +61,6 @@ from seqwise.tasks.task import InferenceOptions, Task
 from seqwise.training.api import TrainedModel
 from seqwise.training.checkpoints import get_resume_command as resume_training_command
 from seqwise.training.choices import choose_device
-from seqwise.training.clock import read_clock
 from seqwise.training.create import create_run_folder
 from seqwise.training.distribution import World
 from seqwise.training.initialization import compile_layers

@@ -23,7 +23,7 @@ from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE
 from seqwise.compare.run.engine import JobQueue
 from seqwise.compare.run.jobs import Event, Job, OnEvent
 from seqwise.compare.run.worker import STOPPED_STATUS
-from seqwise.training.distribution import suspend_with
+from seqwise.signals import suspend_with
 from seqwise.training.launcher import build_python_command, build_worker_environment
 
 STOP_SECONDS = 60.0  # for a worker to save its state and exit

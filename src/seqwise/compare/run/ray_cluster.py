@@ -21,7 +21,7 @@ from typing import Any
 from seqwise import environment
 from seqwise.errors import UsageError
 from seqwise.files import remove
-from seqwise.training.distribution import handle_signals, raise_interrupt
+from seqwise.signals import handle_signals, raise_interrupt
 
 OBJECT_STORE_BYTES = 80 * 2**20  # for Ray's objects on a local cluster: nothing large is passed around
 PING_SECONDS = 10.0  # for the head of a cluster to answer

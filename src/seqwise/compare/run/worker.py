@@ -17,7 +17,7 @@ from pathlib import Path
 
 from seqwise.compare.run.execute import execute_to_event
 from seqwise.compare.run.jobs import Event, Job, OnEvent
-from seqwise.training.distribution import defer_interrupts, suspend_with
+from seqwise.signals import defer_interrupts, suspend_with
 
 STOPPED_STATUS = 130  # exit status
 
