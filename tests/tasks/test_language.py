@@ -395,9 +395,10 @@ def test_long_lines_shared_between_splits_are_counted(tmp_path):
 
 def test_many_unknown_tokens_are_reported(tmp_path):
     data = write_splits(tmp_path, train="a b c\n" * 9, valid="a b x\n" * 9, test="a b c\n")
-    assert Language.prepare(data, parse_settings({"text": {"tokenizer": "words"}})).warnings() == [
-        "25.0% of the valid tokens are <unk>: the vocabulary does not have them."
-    ]
+    messages: list[str] = []
+    task = Language.prepare(data, parse_settings({"text": {"tokenizer": "words"}}), log=messages.append)
+    assert task.warnings() == ["25.0% of the valid tokens are <unk>: the vocabulary does not have them."]
+    assert messages[-1] == f"warning: {task.warnings()[0]}"  # training shows what `seqwise check` does
 
 
 def test_an_ordinary_text_has_no_warnings(book):

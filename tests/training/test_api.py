@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import signal
 
 import pytest
+import torch
 
 import seqwise
 from seqwise.config import Settings, parse_settings
 from seqwise.data.reading import TextFile
 from seqwise.decoding.options import SamplingOptions
-from seqwise.errors import RunError, UsageError
+from seqwise.errors import RunError, SeqwiseError, UsageError
 from seqwise.recipe_files import find_recipe, read_recipe
 from seqwise.tasks import get_task
 from seqwise.tasks.task import InferenceOptions
@@ -254,3 +256,58 @@ def test_a_text_is_read_once_for_its_evaluation(trained_model, book, tmp_path, m
     monkeypatch.setattr(TextFile, "summarize", lambda self, *rest: names.append(self.name) or original(self, *rest))
     assert trained_model.evaluate(other_file).metrics["tokens"] == len(other_file.read_text()) - 1
     assert names == [str(other_file)]
+
+
+def test_a_run_is_resumed_from_python(book, tmp_path):
+    def interrupt(step):
+        if step.number == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    folders = tmp_path / "whole", tmp_path / "interrupted"
+    for folder, on_step in zip(folders, (lambda step: None, interrupt), strict=True):
+        seqwise.train(book, model="gru", out=folder, settings=SMALL, on_step=on_step)
+    stopped, complete = ((folder / "README.md").read_text() for folder in reversed(folders))
+    assert "updates; the training is not complete" in stopped
+    assert "updates; the budget is spent" in complete
+    steps: list[int] = []
+    model = seqwise.train(resume=folders[1], on_step=lambda step: steps.append(step.number))
+    assert 3 < steps[0] < 16
+    weights, expected_weights = (Run.open(folder).read_weights() for folder in folders)
+    assert all(torch.equal(expected_weights[name], tensor) for name, tensor in weights.items())
+    assert "resume" not in model.run.metadata.command
+
+    messages: list[str] = []
+    seqwise.train(resume=folders[1], on_step=lambda step: steps.append(step.number), log=messages.append)
+    assert messages[-1].startswith("this run is already complete")
+    last = steps[-1]
+    run = seqwise.train(resume=str(folders[1]), budget="2k-tokens", on_step=lambda step: steps.append(step.number)).run
+    assert steps[-1] > last
+    assert run.settings.budget == Run.open(folders[1]).settings.budget == "2k-tokens"
+    assert run.metadata.command.splitlines()[-1].startswith(f"seqwise.train(resume={str(folders[1])!r}, budget=")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "expected data, or resume"),
+        ({"recipe": "ptb-lstm"}, "the recipe ptb-lstm is for $SEQWISE_DATA/ptb"),
+        ({"resume": "RUN", "model": "lstm"}, "Leave out model."),
+        ({"resume": "RUN", "data": ["a text"], "seed": 2}, "Leave out data, seed."),
+        ({"resume": "RUN", "budget": "soon"}, "the budget 'soon' is not understood"),
+        ({"resume": "nowhere"}, "nowhere is not a run"),
+        ({"resume": 3}, "resume: expected the path of a run folder"),
+    ],
+)
+def test_what_cannot_be_resumed_from_python(trained_model, arguments, message):
+    if arguments.get("resume") == "RUN":
+        arguments = {**arguments, "resume": trained_model.run.folder}
+    with pytest.raises(SeqwiseError) as caught:
+        seqwise.train(**arguments)
+    assert message in str(caught.value)
+
+
+def test_an_ngram_model_is_resumed_without_a_budget(book, tmp_path):
+    seqwise.train(book, model="ngram", out=tmp_path / "run")
+    with pytest.raises(UsageError) as caught:
+        seqwise.train(resume=tmp_path / "run", budget="2-epochs")
+    assert "Leave out budget" in str(caught.value)

@@ -21,4 +21,4 @@ def test_a_run_without_its_last_files_is_fitted_again(book, tmp_path, capsys, mi
     assert (folder / "model.safetensors").read_bytes() == weights
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 1
     assert main(["train", "--resume", str(folder)]) == 0
-    assert "this run is already complete." in capsys.readouterr().err
+    assert "this run is already complete: " in capsys.readouterr().err

@@ -327,7 +327,7 @@ def test_a_smaller_budget_than_is_already_spent_is_an_error(book, tmp_path, caps
         assert "Name a larger budget. It counts from the start of the run." in stderr
         assert (tmp_path / "run/config.yaml").read_text() == config
     assert train("--resume", tmp_path / "run", "--budget", "1920-tokens") == 0, "the same budget is no error"
-    assert "this run is already complete." in capsys.readouterr().err
+    assert "this run is already complete: " in capsys.readouterr().err
     assert (tmp_path / "run/config.yaml").read_text() == config
 
 
@@ -340,7 +340,7 @@ def test_a_run_that_has_reached_its_maximum_of_epochs_is_not_continued_by_a_larg
     assert train("--resume", run, "--budget", "2h") == 2
     assert "Start a new run with a larger --training.max-epochs." in capsys.readouterr().err
     assert train("--resume", run) == 0
-    assert "this run is already complete." in capsys.readouterr().err
+    assert "this run is already complete: " in capsys.readouterr().err
 
 
 def test_the_error_about_another_maximum_of_epochs_has_the_command_of_a_new_run(book, tmp_path, capsys):

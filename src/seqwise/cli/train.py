@@ -27,7 +27,6 @@ from seqwise.cli.recipes import (
 )
 from seqwise.config import Settings, merge_settings, parse_settings
 from seqwise.errors import FileKindError, UsageError
-from seqwise.families import get_family
 from seqwise.files import check_output_path
 from seqwise.image import SUFFIXES
 from seqwise.locks import lock_folder
@@ -104,20 +103,18 @@ def _train(args: Train, argv: Sequence[str]) -> int:
     from seqwise.training.choices import choose_device
     from seqwise.training.distribution import is_worker, join_world
     from seqwise.training.launcher import launch
+    from seqwise.training.resume import override_budget
     from seqwise.training.run import Run
 
     check_output_path(args.plot, SUFFIXES)
     if args.data is not None:
         reject_run_as_data(args.data)
     run = None if args.resume is None else Run.open(args.resume)
-    changes_budget = run is not None and args.settings.budget not in (None, run.settings.budget)
+    changes_budget = False
     if run is not None:
         _check_resumed(run, args.settings, argv)
         _change_data_limits(run, args.settings, typed)
-    if run is not None and changes_budget:
-        if not get_family(run.settings.model).has_gradients:
-            raise UsageError("an n-gram model is fitted in one pass: it has no budget.", fix="Leave out --budget.")
-        run.settings.budget = str(args.settings.budget)
+        changes_budget = override_budget(run, args.settings.budget)
     device = choose_device(args.settings if run is None else run.settings)
     if args.nproc > 1 and not is_worker():
         with _reserve_folder(args) as folder:
@@ -277,15 +274,14 @@ def _run_training(run: Run, task: Task | None, world: World, budget_command: str
     from seqwise.cli.progress import TrainingDisplay, describe_summary
     from seqwise.signals import defer_interrupts
     from seqwise.training.card import get_example_input
+    from seqwise.training.resume import resume_training
     from seqwise.training.training_run import open_training
 
-    training = open_training(run, world, task, console.log)
-    if budget_command and world.is_first:
-        run.change_budget(run.settings.budget, budget_command)
-    if training.ended:
-        training.log("this run is already complete.")
-    elif is_resumed and not any(run.checkpoints.glob("step-*")):
-        training.log("the run has no checkpoint yet: training starts from the beginning.")
+    if is_resumed:
+        training = resume_training(run, world, console.log, budget_command)
+    else:
+        training = open_training(run, world, task, console.log)
+    was_complete = bool(training.ended)
     display = TrainingDisplay(training.task.primary_metric, training.task.unit) if world.is_first else None
     with defer_interrupts() as stop, display or nullcontext():
         for step in training.steps(stop):
@@ -298,7 +294,8 @@ def _run_training(run: Run, task: Task | None, world: World, budget_command: str
         folder = shlex.quote(str(run.folder))
         if summary is not None:
             console.log(describe_summary(summary, *training.task.primary_metric))
-        console.log(f"done: {training.ended}. Saved in {folder}")
+        if not was_complete:
+            console.log(f"done: {training.ended}. Saved in {folder}")
         for command in _suggest_evaluations(run):
             console.log(f"  {command}")
         console.log(f"  seqwise predict {folder} {shlex.quote(get_example_input(run))}")

@@ -58,8 +58,6 @@ class CorpusTask(Task):
         fractions, encoding = (settings.data.valid_fraction, settings.data.test_fraction), settings.data.encoding
         with use_limits(settings.data):
             corpus = open_corpus(data, *fractions, encoding=encoding, progress=get_stage_progress(progress, 0))
-        for note in corpus.findings.note_messages():
-            log(f"note: {note}")
         if preprocessor is None:
             tokenizer = cls.train_tokenizer(corpus, settings, log, get_stage_progress(progress, 1))
         else:
@@ -67,6 +65,8 @@ class CorpusTask(Task):
         stores = prepare_stores(corpus, tokenizer, get_stage_progress(progress, 2), log)
         task = cls(corpus, tokenizer, stores)
         task.log_sizes(log, "tokens", stores, f"vocabulary {len(tokenizer):,}")
+        if log is not no_log:  # looking for repeated lines reads the text once more
+            task.log_findings(log)
         return task
 
     @classmethod

@@ -29,6 +29,7 @@ from seqwise.data.tables import split_commas
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import UsageError, check_type, in_command, suggest
 from seqwise.families import get_family, get_model_name
+from seqwise.locks import lock_folder
 from seqwise.metrics.evaluation import Evaluation as Evaluation
 from seqwise.new_folders import create_folder
 from seqwise.recipe_files import Recipe, explain_recipe_settings, read_recipe
@@ -44,13 +45,15 @@ from seqwise.training.checkpoints import load_weights
 from seqwise.training.choices import choose_device, describe_call, list_overrides
 from seqwise.training.create import create_run
 from seqwise.training.loop import Step
+from seqwise.training.resume import override_budget, resume_training
 from seqwise.training.run import RUN_FOLDER, WEIGHTS, Run
+from seqwise.training.single_pass import SinglePassRun
 from seqwise.training.step import get_objective
-from seqwise.training.training_run import open_training
+from seqwise.training.training_run import TrainingRun, open_training
 
 
 def train(
-    data: Data,
+    data: Data | None = None,
     *,
     task: str | None = None,
     model: str | Callable[..., Any] | None = None,
@@ -58,6 +61,7 @@ def train(
     out: str | Path | None = None,
     settings: Settings | Mapping[str, Any] | None = None,
     recipe: str | Path | None = None,
+    resume: str | Path | None = None,
     on_step: Callable[[Step], None] = lambda step: None,
     log: LogFunction = no_log,
     **overrides: Unpack[SettingKeywords],
@@ -71,6 +75,7 @@ def train(
     out: the run folder; runs/TASK-MODEL-1 or the next free one unless set
     settings: other settings, by section or by dotted name: {"network.width": 128}
     recipe: settings of a published result, which all others override: a name that `seqwise recipes` lists, or a file
+    resume: the folder of a run to resume, instead of data and settings; a larger budget continues a complete one
     on_step: called with each step
     log: called with each message, such as the settings that were chosen and warnings about the data; print shows them
     overrides: settings as keywords, which take precedence: network={"width": 128}
@@ -79,9 +84,16 @@ def train(
     """
     check_type("out", out, (str, PathLike, type(None)), "the path of a folder")
     check_type("recipe", recipe, (str, PathLike, type(None)), "the name or the file of a recipe")
+    check_type("resume", resume, (str, PathLike, type(None)), "the path of a run folder")
     check_type("on_step", on_step, Callable, "a function")  # type: ignore[arg-type]
     check_type("log", log, Callable, "a function such as print")  # type: ignore[arg-type]
     name = None if recipe is None else str(recipe)
+    if resume is not None:
+        arguments = {"data": data, "task": task, "model": model, "out": out, "settings": settings, "recipe": recipe}
+        _reject_changes({**arguments, **overrides})
+        return _resume(Run.open(resume), budget, on_step, log)
+    if data is None:
+        raise _describe_missing_data(name)
     with ExitStack() as lock:
         with explain_in_python(data):
             parsed = combine_settings(settings, add_keywords(overrides, task=task, model=model, budget=budget))
@@ -104,11 +116,45 @@ def train(
         with run.record_failure():
             with explain_in_python(data), explain_recipe_settings(name, recipe_settings):
                 training = open_training(run, task=prepared_task, log=log)
-            with defer_interrupts() as stop:
-                for step in training.steps(stop):
-                    on_step(step)
-            training.finish()
+            _run_steps(training, on_step)
     return TrainedModel(run, run.settings.device)
+
+
+def _describe_missing_data(recipe: str | None) -> UsageError:
+    if recipe is None:
+        return UsageError("expected data, or resume.", fix='For example: seqwise.train("book.txt", budget="5m")')
+    name = read_recipe(recipe).data_name
+    return UsageError(f"expected data: the recipe {recipe} is for {name}.", fix="Pass its path as first argument.")
+
+
+def _reject_changes(arguments: Mapping[str, Any]) -> None:
+    """Raises an error for an argument that a resumed run does not take."""
+    if names := [name for name, value in arguments.items() if value is not None]:
+        fix = f"Leave out {', '.join(names)}."
+        raise UsageError("a run is resumed in its own folder with its own data and settings.", fix=fix)
+
+
+def _resume(run: Run, budget: str | None, on_step: Callable[[Step], None], log: LogFunction) -> TrainedModel:
+    """Resumes a run, with another budget if it is set."""
+    with explain_in_python(run.metadata.data):
+        if budget is not None:
+            Budget.parse(budget)
+        call = (
+            f"seqwise.train(resume={str(run.folder)!r}, budget={budget!r})  # in Python"
+            if override_budget(run, budget)
+            else ""
+        )
+        with lock_folder(run.folder), run.record_failure():
+            _run_steps(resume_training(run, log=log, command=call), on_step)
+    return TrainedModel(run, run.settings.device)
+
+
+def _run_steps(training: TrainingRun | SinglePassRun, on_step: Callable[[Step], None]) -> None:
+    """Trains until the budget is spent or a signal arrives."""
+    with defer_interrupts() as stop:
+        for step in training.steps(stop):
+            on_step(step)
+    training.finish()
 
 
 def _reject_recipe(name: str | None) -> None:

@@ -17,7 +17,7 @@ from seqwise.recipe_files import build_evaluate_commands, read_recipe
 from seqwise.svg import BLUE, BOTTOM, GREY, ORANGE, RIGHT, WIDTH, Chart, Point, build_document, choose_ticks
 from seqwise.tasks import get_task
 from seqwise.tasks.task import Task
-from seqwise.training.run import Run
+from seqwise.training.run import Run, Summary
 from seqwise.training.step import get_objective
 
 
@@ -76,29 +76,35 @@ def _describe_data_and_model(run: Run, model_size: str) -> list[str]:
 
 
 def _describe_training(run: Run, task: Task) -> list[str]:
-    """Returns lines about the training so far; none before the first validation."""
-    validations = [row for row in run.read_metrics() if row.get("validation")]
-    if not validations:
+    """Returns lines about the training so far; none before the first update is recorded."""
+    rows = run.read_metrics()
+    if not rows:
         return []
-    last, best = validations[-1], min(validations, key=lambda row: get_objective(row["validation"]))
-    name = task.primary_metric[0]
-    value = best["validation"].get(name, best["validation"]["loss"])
-    summary = run.load_summary()  # times and metrics; not the `TrainingSummary`
-    share = ""
-    # After training, the best weights may have been evaluated again on a larger share of the validation split.
-    if summary is not None and summary.final is not None and summary.validation is not None:
-        value = summary.validation.get(name, summary.validation["loss"])
-        share = f" on {100 * summary.final:.2g}% of the split"
+    last, summary = rows[-1], run.load_summary()  # times and metrics; not the `TrainingSummary`
     averaged = 0 if summary is None else summary.num_averaged
     times = [] if summary is None else [f"{stage} {seconds:.1f} s" for stage, seconds in summary.seconds.items()]
+    end = last.get("ended") or "the training is not complete"
     return [
-        f"- trained: {last['tokens']:,} {task.unit} in {last['seconds']:.0f} s, {last['step']:,} updates"
-        + (f"; {last['ended']}" if last.get("ended") else ""),
+        f"- trained: {last['tokens']:,} {task.unit} in {last['seconds']:.0f} s, {last['step']:,} updates; {end}",
         *([f"- time: {', '.join(times)}"] if times else []),
-        f"- validation {name.replace('_', ' ')} at the best step ({best['step']:,}){share}: {value:.4g}",
+        *_describe_validation(rows, summary, task),
         *([f"- weights: the mean of those of the last {averaged} validations"] if averaged else []),
         *(["", "![learning curve](curve.svg)"] if (run.folder / "curve.svg").exists() else []),
     ]
+
+
+def _describe_validation(rows: Sequence[dict[str, Any]], summary: Summary | None, task: Task) -> list[str]:
+    """Returns a line about the best validation; none before the first one."""
+    validated = [row for row in rows if row.get("validation")]
+    if not validated:
+        return []
+    best, name, share = min(validated, key=lambda row: get_objective(row["validation"])), task.primary_metric[0], ""
+    values = best["validation"]
+    # After training, the best weights may have been evaluated again on a larger share of the validation split.
+    if summary is not None and summary.final is not None and summary.validation is not None:
+        values, share = summary.validation, f" on {100 * summary.final:.2g}% of the split"
+    value = values.get(name, values["loss"])
+    return [f"- validation {name.replace('_', ' ')} at the best step ({best['step']:,}){share}: {value:.4g}"]
 
 
 def format_words(text: str) -> str:
