@@ -1,7 +1,7 @@
 """Handlers of signals: interrupts end training between two steps, and a suspended process suspends its workers.
 
-A KeyboardInterrupt can be raised anywhere, also while a lock is held, which then cannot be released. What has something
-to save defers it.
+A KeyboardInterrupt can be raised anywhere, also while a lock is held, which then cannot be released. Code that has
+something to save defers the signal.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from seqwise.clock import exclude_stops, has_just_continued
+from seqwise.errors import SeqwiseError
 
 
 @contextmanager
@@ -32,7 +33,8 @@ def handle_signals(handler: Callable[[int, FrameType | None], object]) -> Iterat
             yield
     finally:
         for signal_number, previous_handler in previous_handlers.items():
-            signal.signal(signal_number, previous_handler)
+            if previous_handler is not None:  # a handler that was not installed from Python cannot be restored
+                signal.signal(signal_number, previous_handler)
 
 
 @contextmanager
@@ -77,3 +79,13 @@ def defer_interrupts() -> Iterator[Callable[[], bool]]:
 
     with handle_signals(receive):
         yield lambda: bool(signals)
+
+
+def is_due_to_interrupt(error: BaseException | None) -> bool:
+    """Returns whether an error is a KeyboardInterrupt, or one that it caused between taking a lock and releasing it.
+
+    Errors of Seqwise, such as a failed save after Ctrl-C, are never due to it.
+    """
+    while error is not None and not isinstance(error, SeqwiseError | KeyboardInterrupt):
+        error = error.__context__
+    return isinstance(error, KeyboardInterrupt)

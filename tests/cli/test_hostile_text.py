@@ -36,6 +36,7 @@ from seqwise.page.html import build_page
 from seqwise.page.terminal import draw_text
 from seqwise.tasks.forecast.output import build_forecast_svg
 from seqwise.training.card import build_model_card
+from seqwise.training.step import TrainerState
 
 NASTY = {
     "escape sequence": "\x1b[2Jred",
@@ -198,7 +199,7 @@ def test_in_a_model_card(trained_model, text: str, monkeypatch):
     command = f"seqwise train '{text}\n```\n# Forged <script>alert(1)</script>'"
     values = {"command": command, "data": f"{text}`<script>\n# Forged", "split_rule": f"{text}\n<script>[a](b)"}
     monkeypatch.setattr(trained_model.run, "metadata", replace(trained_model.run.metadata, **values))
-    card = build_model_card(trained_model.run, trained_model.task, "small")
+    card = build_model_card(trained_model.run, trained_model.task, "small", TrainerState(step=1))
     assert_printable(card)
     outside = re.sub(r"^(````+|```)\n.*?^\1$|(``+|`).*?\2", "", card, flags=re.DOTALL | re.MULTILINE)
     assert "<script>" not in outside

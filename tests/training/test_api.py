@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import shutil
 import signal
 
 import pytest
 import torch
 
 import seqwise
+from seqwise import families
 from seqwise.config import Settings, parse_settings
 from seqwise.data.reading import TextFile
 from seqwise.decoding.options import SamplingOptions
@@ -18,6 +20,7 @@ from seqwise.tasks import get_task
 from seqwise.tasks.task import InferenceOptions
 from seqwise.training.card import build_model_card
 from seqwise.training.run import Run
+from seqwise.training.step import TrainerState
 
 SMALL = {
     "budget": "1k-tokens",
@@ -26,6 +29,15 @@ SMALL = {
     "data": {"window": 16},
     "training": {"batch_size": 4, "validate_every": 1000},
 }
+
+
+class Convolution(torch.nn.Module):
+    def __init__(self, inputs, settings):
+        super().__init__()
+        self.convolution = torch.nn.Conv1d(inputs, settings.network.width, 1)
+
+    def forward(self, vectors):
+        return self.convolution(vectors.mT).mT
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +131,7 @@ def test_settings_and_keywords_override_a_recipe(book, tmp_path):
     assert again.settings == run.settings
     run.change_budget("2k-tokens", "seqwise train --resume own --budget 2k-tokens")
     assert Run.open(tmp_path / "own").metadata == run.metadata
-    card = build_model_card(run, get_task("language"), "")
+    card = build_model_card(run, get_task("language"), "", TrainerState(step=1))
     assert f"{call}\nseqwise train --resume own --budget 2k-tokens\n" in card
     assert f"- recipe: `{own}`, with other values of `budget`, `data.window`, `network.depth`, " in card
     with pytest.raises(UsageError, match="recipe: expected the name or the file of a recipe"):
@@ -266,48 +278,78 @@ def test_a_run_is_resumed_from_python(book, tmp_path):
     folders = tmp_path / "whole", tmp_path / "interrupted"
     for folder, on_step in zip(folders, (lambda step: None, interrupt), strict=True):
         seqwise.train(book, model="gru", out=folder, settings=SMALL, on_step=on_step)
-    stopped, complete = ((folder / "README.md").read_text() for folder in reversed(folders))
-    assert "updates; the training is not complete" in stopped
-    assert "updates; the budget is spent" in complete
     steps: list[int] = []
     model = seqwise.train(resume=folders[1], on_step=lambda step: steps.append(step.number))
     assert 3 < steps[0] < 16
     weights, expected_weights = (Run.open(folder).read_weights() for folder in folders)
     assert all(torch.equal(expected_weights[name], tensor) for name, tensor in weights.items())
-    assert "resume" not in model.run.metadata.command
+    assert model.run.metadata.command == Run.open(folders[0]).metadata.command
 
     messages: list[str] = []
     seqwise.train(resume=folders[1], on_step=lambda step: steps.append(step.number), log=messages.append)
-    assert messages[-1].startswith("this run is already complete")
+    assert messages[-1] == "this run is already complete: the budget is spent."
     last = steps[-1]
     run = seqwise.train(resume=str(folders[1]), budget="2k-tokens", on_step=lambda step: steps.append(step.number)).run
     assert steps[-1] > last
     assert run.settings.budget == Run.open(folders[1]).settings.budget == "2k-tokens"
-    assert run.metadata.command.splitlines()[-1].startswith(f"seqwise.train(resume={str(folders[1])!r}, budget=")
+    command = run.metadata.command
+    assert command.splitlines()[-1] == f"seqwise.train(resume={str(folders[1])!r}, budget='2k-tokens')  # in Python"
+    again = seqwise.train(resume=folders[1], budget="2000-tokens", seed=0, settings={"data.max_text_mb": 5}).run
+    assert again.metadata.command == Run.open(folders[1]).metadata.command == command  # the same budget and seed
+
+
+def test_a_run_on_data_in_memory_is_resumed(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path / "cache"))
+    texts = ["the cat sat on the mat", "the dog sat on the rug"] * 50
+    seqwise.train(texts, out=tmp_path / "run", settings=SMALL)
+    assert seqwise.train(resume=tmp_path / "run", budget="2k-tokens").run.settings.budget == "2k-tokens"
+    shutil.rmtree(tmp_path / "cache")
+    with pytest.raises(SeqwiseError) as caught:
+        seqwise.train(resume=tmp_path / "run", budget="3k-tokens")
+    assert str(caught.value).startswith("the data: ")
+    assert Run.open(tmp_path / "run").settings.budget == "2k-tokens"
+
+
+def test_a_run_with_a_model_of_ones_own_is_resumed(book, tmp_path, monkeypatch):
+    seqwise.train(book, model=Convolution, out=tmp_path / "run", settings=SMALL)
+    families.MODEL_FAMILIES.pop("Convolution")  # as in another process
+    monkeypatch.delenv(families.FAMILY_FILES)
+    with pytest.raises(SeqwiseError, match="Convolution"):
+        seqwise.train(resume=tmp_path / "run")
+    model = seqwise.train(resume=tmp_path / "run", model=Convolution, budget="2k-tokens")
+    assert model.settings.budget == "2k-tokens"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "expected data, or resume"),
         ({"recipe": "ptb-lstm"}, "the recipe ptb-lstm is for $SEQWISE_DATA/ptb"),
-        ({"resume": "RUN", "model": "lstm"}, "Leave out model."),
-        ({"resume": "RUN", "data": ["a text"], "seed": 2}, "Leave out data, seed."),
+        ({"resume": "RUN", "model": "lstm"}, "model 'lstm' differs from 'gru'."),
+        (
+            {"resume": "RUN", "seed": 2, "network": {"width": 8}},
+            "Leave out network.width and seed, or start a new run.",
+        ),
+        ({"resume": "RUN", "data": ["a text"], "recipe": "sst2"}, "Leave out data and recipe."),
         ({"resume": "RUN", "budget": "soon"}, "the budget 'soon' is not understood"),
+        ({"resume": "RUN", "budget": 5}, "budget: expected a text with a unit"),
+        ({"resume": "RUN", "budget": "500-tokens"}, "budget: this run has already used 500 tokens or more"),
+        ({"resume": "RUN", "modle": "gru"}, "modle: no such setting. Perhaps you meant 'model'."),
         ({"resume": "nowhere"}, "nowhere is not a run"),
-        ({"resume": 3}, "resume: expected the path of a run folder"),
     ],
 )
 def test_what_cannot_be_resumed_from_python(trained_model, arguments, message):
+    config = (trained_model.run.folder / "config.yaml").read_bytes()
     if arguments.get("resume") == "RUN":
         arguments = {**arguments, "resume": trained_model.run.folder}
     with pytest.raises(SeqwiseError) as caught:
         seqwise.train(**arguments)
     assert message in str(caught.value)
+    assert (trained_model.run.folder / "config.yaml").read_bytes() == config
 
 
-def test_an_ngram_model_is_resumed_without_a_budget(book, tmp_path):
+def test_an_ngram_model_is_resumed_only_without_a_budget(book, tmp_path):
     seqwise.train(book, model="ngram", out=tmp_path / "run")
+    assert seqwise.train(resume=tmp_path / "run").settings.model == "ngram"
     with pytest.raises(UsageError) as caught:
         seqwise.train(resume=tmp_path / "run", budget="2-epochs")
     assert "Leave out budget" in str(caught.value)

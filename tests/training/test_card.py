@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,8 @@ from used_settings import keep_used
 import seqwise
 from seqwise.cli.main import main
 from seqwise.training.card import build_model_card
+from seqwise.training.run import Run
+from seqwise.training.step import TrainerState
 
 SMALL = {
     "budget": "1k-tokens",
@@ -46,7 +49,7 @@ def test_the_card_reports_the_metric_of_the_best_step_even_if_another_step_has_a
     ]
     monkeypatch.setattr(trained_model.run, "read_metrics", lambda: rows)
     task = SimpleNamespace(primary_metric=("bleu", "BLEU"), unit="tokens")
-    card = build_model_card(trained_model.run, task, "small")
+    card = build_model_card(trained_model.run, task, "small", TrainerState(step=20))
     assert "- validation bleu at the best step (20): 20\n" in card
 
 
@@ -59,3 +62,25 @@ def test_the_commands_of_the_card_can_be_run(trained_model, capsys):
 
 def test_no_setting_is_shown_as_none(trained_model):
     assert "None" not in (trained_model.run.folder / "README.md").read_text()
+
+
+def test_the_card_of_a_stopped_run_says_that_its_training_is_not_complete(book, tmp_path):
+    def train_until(number, **arguments):
+        def stop(step):
+            if step.number == number:
+                signal.raise_signal(signal.SIGINT)
+
+        folder = seqwise.train(on_step=stop, **arguments).run.folder
+        (line,) = re.findall(r"^- trained: (.*)$", (folder / "README.md").read_text(), re.MULTILINE)
+        return line
+
+    out = tmp_path / "run"
+    stopped = train_until(3, data=book, model="gru", settings=SMALL, out=out)
+    assert re.fullmatch(r"256 tokens in \d+ s, 4 updates; the training is not complete", stopped)
+    complete = train_until(None, resume=out)
+    assert re.fullmatch(r"1,000 tokens in \d+ s, 16 updates; the budget is spent", complete)
+    # Neither the row of the earlier end nor its summary is that of the whole training.
+    continued = train_until(18, resume=out, budget="64k-tokens")
+    assert re.fullmatch(r"1,\d{3} tokens in \d+ s, 19 updates; the training is not complete", continued)
+    assert "- time:" not in (out / "README.md").read_text()
+    assert Run.open(out).load_summary() is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,13 @@ def test_a_failure_that_cannot_be_saved_does_not_hide_its_error(tmp_path):
             raise SeqwiseError("it failed.")
     finally:
         tmp_path.chmod(0o700)
+
+
+def test_an_error_that_ctrl_c_causes_is_not_saved(tmp_path):
+    (tmp_path / "last").touch()
+    with pytest.raises(RuntimeError), record_failure(tmp_path, "last"):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            threading.Lock().release()
+    assert not (tmp_path / FAILURE_FILE).exists()

@@ -48,6 +48,7 @@ def trained_model(book, tmp_path_factory):
         (lambda: seqwise.train("a.txt", modle="gru"), "modle: no such setting. Perhaps you meant 'model'."),
         (lambda: seqwise.train("a.txt", settings={"network.widht": 5}), "network.widht: no such setting. Perhaps"),
         (lambda: seqwise.train("a.txt", lr=0.1), "lr is training.learning_rate here: "),
+        (lambda: seqwise.train(resume=3), "resume: expected the path of a run folder; received int 3"),
         (lambda: seqwise.load(3), "folder: expected the path of a run folder; received int 3"),
         (lambda: seqwise.load(None), "folder: expected the path of a run folder; received None"),
         (lambda: seqwise.compare(3), f"data: {ACCEPTED}int 3"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -240,7 +239,7 @@ def test_ctrl_c_ends_training_between_two_steps(corpus, tmp_path, monkeypatch, c
 
     def show(display, step):
         if step.stage == "training":
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
             continued.append(step)  # an exception in a step could come between taking a lock and releasing it
 
     monkeypatch.setattr(VectorDisplay, "show", show)
@@ -252,20 +251,47 @@ def test_ctrl_c_ends_training_between_two_steps(corpus, tmp_path, monkeypatch, c
 
 
 def test_ctrl_c_from_python_ends_training_between_two_steps(corpus, monkeypatch):
-    from seqwise.vectors.glove.trainer import GloveModel
+    from seqwise.vectors.glove.trainer import GloveTrainer
 
-    train_part, continued = GloveModel._train_part, []
+    train_steps, continued = GloveTrainer.steps, []
 
-    def interrupt_and_train(model, pairs):
-        signal.raise_signal(signal.SIGINT)
-        loss = train_part(model, pairs)
-        continued.append(loss)
-        return loss
+    def interrupt_and_train(trainer):
+        for step in train_steps(trainer):
+            signal.raise_signal(signal.SIGINT)
+            continued.append(step)
+            yield step
 
-    monkeypatch.setattr(GloveModel, "_train_part", interrupt_and_train)
+    monkeypatch.setattr(GloveTrainer, "steps", interrupt_and_train)
     with pytest.raises(KeyboardInterrupt):
         train_vectors(corpus, **select({"method": "glove"}))
     assert len(continued) == 1
+
+
+def test_ctrl_c_while_the_loops_are_compiled_leaves_no_file(corpus, tmp_path, monkeypatch, capsys):
+    from seqwise.cli.progress import VectorDisplay
+
+    def show(display, step):
+        if step.stage == "compiling" and step.progress < 1:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(VectorDisplay, "show", show)
+    assert main(build_arguments(corpus, tmp_path / "v.safetensors", "--epochs", "1000")) == 130
+    assert capsys.readouterr().err.endswith("interrupted.\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_while_vectors_are_saved_does_not_lose_them(corpus, tmp_path, monkeypatch):
+    from seqwise.vectors import formats
+
+    save, out = formats.save_vectors, tmp_path / "v.safetensors"
+
+    def interrupt_and_save(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        save(*arguments)
+
+    monkeypatch.setattr(formats, "save_vectors", interrupt_and_save)
+    assert main(build_arguments(corpus, out, "--epochs", "1")) == 0
+    assert len(seqwise.load_vectors(out)) == 15
 
 
 # ---- further cases

@@ -18,6 +18,7 @@ from importlib import import_module
 from seqwise.cli import console
 from seqwise.environment import get_version, limit_spinning
 from seqwise.errors import SaveError, SeqwiseError, UsageError, in_command, suggest
+from seqwise.signals import is_due_to_interrupt
 
 # Command → description. Each is a module of this folder with `main(argv) -> int`.
 COMMANDS = {
@@ -74,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return SaveError.exit_status
         if debug:
             sys.stderr.write(console.make_printable(traceback.format_exc()))
-        if _follows_interrupt(error):
+        if is_due_to_interrupt(error):
             console.log("interrupted.")
             return INTERRUPTED
         console.fail(error if isinstance(error, SeqwiseError) else _describe_unexpected_error(error, debug))
@@ -82,13 +83,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         in_command.reset(token)
         warnings.formatwarning = format_warning
-
-
-def _follows_interrupt(error: BaseException | None) -> bool:
-    """Returns whether an unexpected error is due to Ctrl-C, which may come between taking a lock and releasing it."""
-    while error is not None and not isinstance(error, SeqwiseError | KeyboardInterrupt):
-        error = error.__context__
-    return isinstance(error, KeyboardInterrupt)
 
 
 def _close_output() -> None:

@@ -55,7 +55,6 @@ class TrainingDisplay(LiveDisplay):
         self.bar = self.live.add_task("", total=1.0)
         self.loss = self.speed = 0.0
         self.last_validation = ""
-        self.has_validated = self.has_improved = False  # improved: some validation was better than all before it
 
     def show(self, step: Step) -> None:
         """Displays one step; a line with * is the best validation so far."""
@@ -63,9 +62,7 @@ class TrainingDisplay(LiveDisplay):
         self.speed = step.tokens_per_second if not self.speed else 0.95 * self.speed + 0.05 * step.tokens_per_second
         for note in step.notes:
             console.log(note, style="yellow")
-        self.has_improved |= step.best
         if step.validation:
-            self.has_validated = True
             text = format_metric(step.validation, self.key)
             self.last_validation = f"valid {self.name} {text}  "
             mark = " *" if step.best else ""

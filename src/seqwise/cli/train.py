@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -43,9 +42,6 @@ EXAMPLE = "seqwise train book.txt --task language --model lstm --budget 5m --out
 EXAMPLES = f"""{EXAMPLE}
 seqwise train reviews.csv --task classify --columns text,label --network.width 256
 seqwise train --resume runs/book"""
-DATA_LIMITS = ("max_text_mb", "max_expansion")  # settings of `data` that change no result
-# Settings that may differ from those of the run
-CHANGEABLE_ON_RESUME = ("budget", *(f"data.{name}" for name in DATA_LIMITS))
 
 
 @dataclass
@@ -99,11 +95,11 @@ def _train(args: Train, argv: Sequence[str]) -> int:
     _reject_contradictions(args)
     if args.resume is None:
         check_effects([args.settings], typed)  # again when the task is known
-    from seqwise.signals import handle_signals, raise_interrupt
+    from seqwise.signals import handle_signals, is_due_to_interrupt, raise_interrupt
     from seqwise.training.choices import choose_device
     from seqwise.training.distribution import is_worker, join_world
     from seqwise.training.launcher import launch
-    from seqwise.training.resume import override_budget
+    from seqwise.training.resume import change_settings
     from seqwise.training.run import Run
 
     check_output_path(args.plot, SUFFIXES)
@@ -113,8 +109,7 @@ def _train(args: Train, argv: Sequence[str]) -> int:
     changes_budget = False
     if run is not None:
         _check_resumed(run, args.settings, argv)
-        _change_data_limits(run, args.settings, typed)
-        changes_budget = override_budget(run, args.settings.budget)
+        changes_budget = change_settings(run, args.settings, typed)
     device = choose_device(args.settings if run is None else run.settings)
     if args.nproc > 1 and not is_worker():
         with _reserve_folder(args) as folder:
@@ -133,7 +128,9 @@ def _train(args: Train, argv: Sequence[str]) -> int:
             if args.plot is not None and world.is_first:
                 _write_curve(run, args.plot)
             return status
-    except KeyboardInterrupt:
+    except BaseException as error:
+        if not is_due_to_interrupt(error):
+            raise
         console.log(f"interrupted. {_advise_resume(args.resume or args.out, args.nproc)}".rstrip())
         return INTERRUPTED
 
@@ -193,13 +190,13 @@ def _reject_contradictions(args: Train) -> None:
 
 def _check_resumed(run: Run, settings: Settings, argv: Sequence[str]) -> None:
     """Raises an error for a setting on the command line that differs from the run's."""
-    problems = []
-    for name in list_typed(argv):
-        if name in COMMAND_OPTIONS or name in CHANGEABLE_ON_RESUME:
-            continue
-        value, saved_value = (reduce(getattr, name.split("."), each) for each in (settings, run.settings))
-        if value != saved_value:
-            problems.append(f"--{name.replace('_', '-')} {value} differs from that of {run.folder}: {saved_value}.")
+    from seqwise.training.resume import find_conflicts
+
+    names = [name for name in list_typed(argv) if name not in COMMAND_OPTIONS]
+    problems = [
+        f"--{name.replace('_', '-')} {value} differs from that of {run.folder}: {saved_value}."
+        for name, (value, saved_value) in find_conflicts(run, settings, names).items()
+    ]
     if problems:
         problem = "\n".join(["a run is resumed with its own settings.", *problems])
         resume = f"seqwise train --resume {shlex.quote(str(run.folder))}"
@@ -213,13 +210,6 @@ def _remove_resume(argv: Sequence[str]) -> list[str]:
     position = next(i for i, word in enumerate(words) if re.match(r"--resume(=|$)", word))
     del words[position : position + (1 if "=" in words[position] else 2)]
     return words
-
-
-def _change_data_limits(run: Run, settings: Settings, typed: Sequence[str]) -> None:
-    """Uses the limits of the data on the command line instead of the run's, until this command ends."""
-    for name in DATA_LIMITS:
-        if f"data.{name}" in typed:
-            setattr(run.settings.data, name, getattr(settings.data, name))
 
 
 @contextmanager
@@ -288,8 +278,6 @@ def _run_training(run: Run, task: Task | None, world: World, budget_command: str
             if display is not None:
                 display.show(step)
     summary = training.finish()
-    if is_resumed and display is not None and display.has_validated and not display.has_improved:
-        console.log("no validation was better than the best one before: the weights of that one are kept.")
     if world.is_first and training.ended:
         folder = shlex.quote(str(run.folder))
         if summary is not None:

@@ -96,6 +96,8 @@ def name_data(data: object, split: str = "data") -> str:
     """Returns how messages call the data that a caller passed, or one of its splits: the DataFrame, data["valid"]."""
     if isinstance(data, Mapping) and split != "data":
         return f'data["{split}"]'
+    if isinstance(data, str):  # the copy in the cache, as a run names it
+        return "the data"
     name = type(data).__name__
     return f"the {'array' if name == 'ndarray' else name}"
 

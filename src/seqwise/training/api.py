@@ -42,10 +42,10 @@ from seqwise.tasks.language.task import Language
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Task
 from seqwise.tasks.training_summary import MISSING_SUMMARY, TrainingSummary
 from seqwise.training.checkpoints import load_weights
-from seqwise.training.choices import choose_device, describe_call, list_overrides
+from seqwise.training.choices import choose_device, describe_call, list_overrides, list_set
 from seqwise.training.create import create_run
 from seqwise.training.loop import Step
-from seqwise.training.resume import override_budget, resume_training
+from seqwise.training.resume import change_settings, find_conflicts, resume_training
 from seqwise.training.run import RUN_FOLDER, WEIGHTS, Run
 from seqwise.training.single_pass import SinglePassRun
 from seqwise.training.step import get_objective
@@ -88,15 +88,16 @@ def train(
     check_type("on_step", on_step, Callable, "a function")  # type: ignore[arg-type]
     check_type("log", log, Callable, "a function such as print")  # type: ignore[arg-type]
     name = None if recipe is None else str(recipe)
+    keywords = add_keywords(overrides, task=task, model=model, budget=budget)
     if resume is not None:
-        arguments = {"data": data, "task": task, "model": model, "out": out, "settings": settings, "recipe": recipe}
-        _reject_changes({**arguments, **overrides})
-        return _resume(Run.open(resume), budget, on_step, log)
-    if data is None:
-        raise _describe_missing_data(name)
+        _reject_beside_resume(data=data, out=out, recipe=recipe)
+        return _resume(Run.open(resume), combine_settings(settings, keywords), on_step, log)
+    if data is None and name is not None:
+        problem = f"expected data: the recipe {name} is for {read_recipe(name).data_name}."
+        raise UsageError(problem, fix="Pass its path as first argument.")
     with ExitStack() as lock:
         with explain_in_python(data):
-            parsed = combine_settings(settings, add_keywords(overrides, task=task, model=model, budget=budget))
+            parsed = combine_settings(settings, keywords)
             if isinstance(settings, ResolvedSettings):  # of a run: they include values that another model does not use
                 _reject_recipe(name)
                 reset_unused(parsed, [parsed])
@@ -108,44 +109,38 @@ def train(
         with explain_in_python(data), explain_recipe_settings(name, recipe_settings):
             if parsed.budget is not None:
                 Budget.parse(parsed.budget)  # raises an error before the data is read
-            path = save_data(data, parsed)
+            path = save_data(data, parsed)  # type: ignore[arg-type]  # None is refused
             parsed = detect_task(parsed, path, log)
             new_folder = create_folder(RUN_FOLDER, None if out is None else Path(out), f"{parsed.task}-{parsed.model}")
             folder = lock.enter_context(new_folder)
             run, prepared_task = create_run(path, parsed, folder, command=call, recipe=name or "", log=log)
-        with run.record_failure():
-            with explain_in_python(data), explain_recipe_settings(name, recipe_settings):
+        with run.record_failure(), explain_in_python(data):
+            with explain_recipe_settings(name, recipe_settings):
                 training = open_training(run, task=prepared_task, log=log)
             _run_steps(training, on_step)
     return TrainedModel(run, run.settings.device)
 
 
-def _describe_missing_data(recipe: str | None) -> UsageError:
-    if recipe is None:
-        return UsageError("expected data, or resume.", fix='For example: seqwise.train("book.txt", budget="5m")')
-    name = read_recipe(recipe).data_name
-    return UsageError(f"expected data: the recipe {recipe} is for {name}.", fix="Pass its path as first argument.")
-
-
-def _reject_changes(arguments: Mapping[str, Any]) -> None:
-    """Raises an error for an argument that a resumed run does not take."""
+def _reject_beside_resume(**arguments: Any) -> None:
+    """Raises an error for an argument of a new run."""
     if names := [name for name, value in arguments.items() if value is not None]:
-        fix = f"Leave out {', '.join(names)}."
-        raise UsageError("a run is resumed in its own folder with its own data and settings.", fix=fix)
+        problem = "a run is resumed in its own folder, with its own data and settings."
+        raise UsageError(problem, fix=f"Leave out {' and '.join(names)}.")
 
 
-def _resume(run: Run, budget: str | None, on_step: Callable[[Step], None], log: LogFunction) -> TrainedModel:
-    """Resumes a run, with another budget if it is set."""
-    with explain_in_python(run.metadata.data):
-        if budget is not None:
-            Budget.parse(budget)
-        call = (
-            f"seqwise.train(resume={str(run.folder)!r}, budget={budget!r})  # in Python"
-            if override_budget(run, budget)
-            else ""
-        )
-        with lock_folder(run.folder), run.record_failure():
-            _run_steps(resume_training(run, log=log, command=call), on_step)
+def _resume(run: Run, settings: Settings, on_step: Callable[[Step], None], log: LogFunction) -> TrainedModel:
+    """Resumes a run. Of `settings`, only the budget and the limits of the data may differ from those of the run."""
+    names = list(list_set(settings))
+    conflicts = find_conflicts(run, settings, names)
+    if conflicts:
+        values = [f"{name} {value!r} differs from {saved!r}." for name, (value, saved) in conflicts.items()]
+        problem = "\n".join(["a run is resumed with its own settings.", *values])
+        raise UsageError(problem, fix=f"Leave out {' and '.join(conflicts)}, or start a new run.")
+    with explain_in_python():
+        is_changed = change_settings(run, settings, names)
+    call = f"seqwise.train(resume={str(run.folder)!r}, budget={run.settings.budget!r})  # in Python"
+    with lock_folder(run.folder), run.record_failure(), explain_in_python(run.metadata.data):
+        _run_steps(resume_training(run, log=log, command=call if is_changed else ""), on_step)
     return TrainedModel(run, run.settings.device)
 
 

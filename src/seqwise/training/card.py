@@ -11,20 +11,20 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from seqwise.errors import UsageError
+from seqwise.errors import UsageError, pluralize
 from seqwise.printable import make_printable
 from seqwise.recipe_files import build_evaluate_commands, read_recipe
 from seqwise.svg import BLUE, BOTTOM, GREY, ORANGE, RIGHT, WIDTH, Chart, Point, build_document, choose_ticks
 from seqwise.tasks import get_task
 from seqwise.tasks.task import Task
 from seqwise.training.run import Run, Summary
-from seqwise.training.step import get_objective
+from seqwise.training.step import TrainerState, get_objective
 
 
-def build_model_card(run: Run, task: Task, model_size: str) -> str:
+def build_model_card(run: Run, task: Task, model_size: str, state: TrainerState) -> str:
     """Returns the card: task, data, size of the model, validation, and the commands to train and use it."""
     metadata = run.metadata
-    lines = "\n".join([*_describe_data_and_model(run, model_size), *_describe_training(run, task)])
+    lines = "\n".join([*_describe_data_and_model(run, model_size), *_describe_training(run, task, state)])
     predict = shlex.join(["seqwise", "predict", str(run.folder), get_example_input(run)])
     commands = "\n".join([*_build_evaluate_commands(run), predict])
     start = f":\n\n{format_code_block(metadata.command)}" if metadata.command else " from Python."
@@ -75,27 +75,28 @@ def _describe_data_and_model(run: Run, model_size: str) -> list[str]:
     return [*lines, f"- budget: {format_words(settings.budget)}"] if settings.budget else lines
 
 
-def _describe_training(run: Run, task: Task) -> list[str]:
-    """Returns lines about the training so far; none before the first update is recorded."""
-    rows = run.read_metrics()
-    if not rows:
+def _describe_training(run: Run, task: Task, state: TrainerState) -> list[str]:
+    """Returns lines about the training so far; none before the first update."""
+    if not state.step:
         return []
-    last, summary = rows[-1], run.load_summary()  # times and metrics; not the `TrainingSummary`
+    summary = run.load_summary()  # times and metrics; not the `TrainingSummary`
+    if summary is not None and summary.step != state.step:  # of an earlier end; the run has been continued
+        summary = None
     averaged = 0 if summary is None else summary.num_averaged
     times = [] if summary is None else [f"{stage} {seconds:.1f} s" for stage, seconds in summary.seconds.items()]
-    end = last.get("ended") or "the training is not complete"
+    trained = f"{state.tokens:,} {task.unit} in {state.seconds:.0f} s, {pluralize(state.step, 'updates')}"
     return [
-        f"- trained: {last['tokens']:,} {task.unit} in {last['seconds']:.0f} s, {last['step']:,} updates; {end}",
+        f"- trained: {trained}; {state.ended or 'the training is not complete'}",
         *([f"- time: {', '.join(times)}"] if times else []),
-        *_describe_validation(rows, summary, task),
+        *_describe_validation(run, summary, task),
         *([f"- weights: the mean of those of the last {averaged} validations"] if averaged else []),
         *(["", "![learning curve](curve.svg)"] if (run.folder / "curve.svg").exists() else []),
     ]
 
 
-def _describe_validation(rows: Sequence[dict[str, Any]], summary: Summary | None, task: Task) -> list[str]:
+def _describe_validation(run: Run, summary: Summary | None, task: Task) -> list[str]:
     """Returns a line about the best validation; none before the first one."""
-    validated = [row for row in rows if row.get("validation")]
+    validated = [row for row in run.read_metrics() if row.get("validation")]
     if not validated:
         return []
     best, name, share = min(validated, key=lambda row: get_objective(row["validation"])), task.primary_metric[0], ""

@@ -69,6 +69,16 @@ def list_values(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, An
             yield prefix + name, value
 
 
+def list_set(settings: BaseModel, prefix: str = "") -> Iterator[str]:
+    """Yields the dotted names of the settings that were set, whatever their value."""
+    for name in sorted(settings.model_fields_set):
+        value = getattr(settings, name)
+        if isinstance(value, BaseModel):
+            yield from list_set(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
 def describe_call(recipe: str | None = None, overrides: Mapping[str, Any] | None = None) -> str:
     """Returns how a run was started from Python: with a recipe, and with settings by dotted name."""
     keywords = [f"{name}={value!r}" for name, value in (("recipe", recipe), ("settings", overrides)) if value]

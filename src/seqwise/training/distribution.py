@@ -27,6 +27,7 @@ from torch import Tensor
 from seqwise.backbones.states import ModelState, concat_states, map_state
 from seqwise.data.batch import shard_batch
 from seqwise.errors import SeqwiseError
+from seqwise.signals import is_due_to_interrupt
 from seqwise.training.heartbeat import HeartbeatRecorder, Heartbeats
 
 TIMEOUT = timedelta(hours=2)  # while the first process reads the data, the others wait
@@ -185,7 +186,7 @@ def _exit_unless_first_failure(error: BaseException, store: dist.Store, rank: in
             store.set(LOST_KEY, str(error))
             raise SystemExit(1) from None
         raise SeqwiseError(f"another process of this training run has ended ({error}).") from error
-    status = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_status", 1)
+    status = 130 if is_due_to_interrupt(error) else getattr(error, "exit_status", 1)
     own_failure = f"{rank} {status}"
     try:
         first_failure = store.compare_set(FAILED_KEY, "", own_failure).decode(errors="replace")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from seqwise.errors import SeqwiseError, shorten
 from seqwise.files import remove, write_text
+from seqwise.signals import is_due_to_interrupt
 
 FAILURE_FILE = "failure.json"
 
@@ -35,7 +36,7 @@ def record_failure(
     except BrokenPipeError:  # the reader of the output has closed it, as with `| head`: the user stopped it
         raise
     except Exception as error:
-        if is_recorded(error) and (folder / last_file).exists():
+        if is_recorded(error) and not is_due_to_interrupt(error) and (folder / last_file).exists():
             with suppress(SeqwiseError, OSError):  # the disk may be full: the error itself matters more
                 write_text(folder / FAILURE_FILE, json.dumps(_describe(error), indent=1) + "\n", concurrent=True)
         raise

@@ -12,7 +12,7 @@ from seqwise.tasks.task import Task
 from seqwise.training.card import build_model_card
 from seqwise.training.distribution import World
 from seqwise.training.run import Run, Summary
-from seqwise.training.step import Step
+from seqwise.training.step import Step, TrainerState
 
 CARD = "README.md"
 
@@ -77,6 +77,7 @@ class SinglePassRun:
         self.run.log(step)
         self.run.save_summary(self.summary)
         size = self.model.ngram.describe()
-        self.run.write_text(CARD, build_model_card(self.run, self.task, size))
+        state = TrainerState(step=step.number, tokens=tokens, seconds=seconds, ended=step.ended)
+        self.run.write_text(CARD, build_model_card(self.run, self.task, size, state))
         self.log(size)
         return step

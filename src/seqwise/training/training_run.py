@@ -101,6 +101,8 @@ class TrainingRun:
             world,
         )
         self._restore()
+        self._is_resumed = self.trainer.state.step > 0
+        self._has_validated = self._has_improved = False  # improved: some validation was better than all before it
         self.trainer.state.reading += task.reading_seconds
         self.valid_size = task.valid_size()
         self.max_tokens = count_tokens(self.trainer.budget, task.size().num_tokens)
@@ -140,6 +142,8 @@ class TrainingRun:
         If only a share of the validation split was evaluated so far, the best weights are evaluated on as much of it as
         `MAX_VALIDATION_SHARE` of the training allows. All processes must call it.
         """
+        if self._is_resumed and self._has_validated and not self._has_improved:
+            self.log("no validation was better than the best one before: the weights of that one are kept.")
         if not self.ended:
             return None
         summary = self.run.load_summary()
@@ -232,6 +236,8 @@ class TrainingRun:
             if step.number == first_step:
                 self._save_backends()
             step = self._log_step(step)
+            self._has_validated |= bool(step.validation)
+            self._has_improved |= step.best
             start = read_clock()
             if step.best:
                 self._save_best_weights()
@@ -297,4 +303,5 @@ class TrainingRun:
         """Writes the learning curve and the model card."""
         num_parameters = sum(p.numel() for p in self.trainer.model.parameters())
         self.run.write_text("curve.svg", build_curve_svg(self.run.read_metrics(), self.task.unit))
-        self.run.write_text("README.md", build_model_card(self.run, self.task, f"{num_parameters:,} parameters"))
+        card = build_model_card(self.run, self.task, f"{num_parameters:,} parameters", self.trainer.state)
+        self.run.write_text("README.md", card)

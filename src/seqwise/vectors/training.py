@@ -80,15 +80,17 @@ def train_vectors(
 ) -> KeyedVectors:
     """Trains vectors on a file, a folder, `builtin:…`, or texts in memory; `changes` are settings by name.
 
-    A str is a path. Texts are a list, Series or iterable of sentences, each a str or a list of words.
+    A str is a path. Texts are a list, Series or iterable of sentences, each a str or a list of words. Ctrl-C discards
+    the vectors.
 
     vectors = train_vectors("reviews.txt.gz", method="cbow", dim=200)
     """
     values = {**(settings or VectorSettings()).model_dump(), **changes}
-    with VectorTraining(corpus, build_settings(**values), log) as training, defer_interrupts() as is_interrupted:
-        for _ in training.steps():
-            if is_interrupted():
-                raise KeyboardInterrupt
+    with VectorTraining(corpus, build_settings(**values), log) as training:
+        with defer_interrupts() as is_interrupted:
+            for _ in training.steps():
+                if is_interrupted():
+                    raise KeyboardInterrupt
         return training.export_vectors()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -49,6 +49,7 @@ def train(argv: Sequence[str]) -> int:
     if out is None:
         raise UsageError("--out is missing: the file for the vectors.", fix=f"For example: {EXAMPLE}")
     from seqwise.cli.progress import ProgressBar
+    from seqwise.signals import defer_interrupts
     from seqwise.vectors.formats import resolve_output_kind, save_vectors
     from seqwise.vectors.training import VectorTraining
 
@@ -56,8 +57,8 @@ def train(argv: Sequence[str]) -> int:
         console.warn(f"{out.name} has no n-grams, so unknown words will have no vector; .safetensors saves them.")
     with ProgressBar("reading") as bar:
         training = VectorTraining(options.corpus, options.settings, console.log, bar)
-    with training:
-        is_interrupted = _train(training)
+    with training, defer_interrupts() as has_signal:  # until the vectors are saved
+        is_interrupted = _train(training, has_signal)
         if is_interrupted and out.exists():  # unfinished vectors do not replace an existing file
             out = out.with_name(f"{out.stem}.unfinished{out.suffix}")
         vectors = training.export_vectors()
@@ -76,21 +77,20 @@ def train(argv: Sequence[str]) -> int:
     return INTERRUPTED if is_interrupted else 0
 
 
-def _train(training: VectorTraining) -> bool:
+def _train(training: VectorTraining, has_signal: Callable[[], bool]) -> bool:
     """Trains with a progress display; returns whether it was interrupted."""
     from seqwise.cli.progress import VectorDisplay
-    from seqwise.signals import defer_interrupts
 
     trainer = training.trainer
     try:
-        with defer_interrupts() as is_interrupted, VectorDisplay() as display:
+        with VectorDisplay() as display:
             for step in training.steps():
                 display.show(step)
-                if is_interrupted() and trainer.progress < 1:
+                if has_signal() and trainer.progress < 1:
                     break
             else:
                 return False
-    except KeyboardInterrupt:  # a second one, during a long step
+    except KeyboardInterrupt:  # a second signal, during a long step
         pass
     if not trainer.progress:
         raise KeyboardInterrupt

@@ -197,6 +197,7 @@ class GpuWord2VecTrainer(BaseWord2VecTrainer):
     def steps(self) -> Iterator[VectorStep]:
         yield VectorStep("compiling", 0, 0.0, 0.0)
         self.compile()
+        yield VectorStep("compiling", 0, 1.0, 0.0)
         start = time.monotonic()
         for epoch in range(self.settings.epochs):
             for block_index, block in enumerate(self.corpus.iterate_blocks(BLOCK_SIZE)):

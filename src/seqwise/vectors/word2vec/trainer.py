@@ -110,6 +110,7 @@ class Word2VecTrainer(BaseWord2VecTrainer):
         # An empty block compiles the loop, so that compiling does not count as training.
         empty = np.empty(0, dtype=np.int32)
         self.objective.train(empty, np.uint64(1), 0.0, self.objective.allocate_workspace(), np.zeros(2))
+        yield VectorStep("compiling", 0, 1.0, 0.0)
         start, epoch = time.monotonic(), 0
         running = {self._pool.submit(self._train_blocks, tally) for tally in self._tallies}
         try:
