@@ -715,7 +715,7 @@ def test_fragments_in_one_notebook_do_not_clash(chromium: Any, tmp_path: Path):
     page = open_file(chromium, path, 800)
     frames = page.tab.frames[1:]
     for frame, name in zip(frames, ("input", "forget"), strict=True):
-        frame.wait_for_selector(READY, state="attached")
+        wait_until_drawn(frame)
         assert frame.locator("h1").inner_text() == name
         height, needed = frame.evaluate("[window.innerHeight, document.body.scrollHeight]")
         assert height >= needed - 1

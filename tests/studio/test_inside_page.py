@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from lab_pages import TWO_FRAMES
 
 pytestmark = pytest.mark.slow
 
@@ -72,6 +73,7 @@ def test_two_runs_are_side_by_side_on_the_same_text(open_tab):
     for column in (first, second):
         column.locator(".pinned text", has_text=token.inner_text()).first.wait_for()
     tab.set_viewport_size({"width": 390, "height": 900})
+    tab.evaluate(TWO_FRAMES)  # in which the figures get their new width
     assert first.bounding_box()["y"] < second.bounding_box()["y"]
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
 

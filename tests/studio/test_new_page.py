@@ -95,6 +95,7 @@ def test_a_training_survives_its_server_and_another_one_shows_it(tab, studio, bo
         other.check()
         other.close()
         metrics = folder / "metrics.jsonl"
+        wait_until(metrics.exists, 60, "training begins")
         size = metrics.stat().st_size
         wait_until(lambda: metrics.stat().st_size > size, 60, "training goes on")
     assert owner is not None

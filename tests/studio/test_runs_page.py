@@ -47,7 +47,10 @@ def open_runs(chromium: Any, folder: Path) -> Iterator[Callable[..., Any]]:
 
 
 def list_names(page: Any) -> list[str]:
-    """Returns the names of all rows, read at once: the table may be drawn again between two reads."""
+    """Returns the names of all rows, read at once: the table may be drawn again between two reads.
+
+    The text of a row is empty until the first frame with it.
+    """
     links = page.locator(".runs-table tbody .runs-link")
     page.wait_for_function("() => [...document.querySelectorAll('.runs-link')].every(each => each.innerText)")
     return links.evaluate_all("links => links.map(each => each.innerText)")
@@ -81,6 +84,7 @@ def test_the_table_shows_searches_and_sorts(open_runs):
 def test_models_and_data_are_not_cut_off_and_forecasts_count_values(open_runs, folder):
     write_run(folder / "series", task="forecast", model="attentive-rnn", run={"data": "multi30k-en-de-lowercase"})
     page = open_runs()
+    assert "series" in list_names(page)
     for column, text in (("model", "attentive-rnn"), ("data", "multi30k-en-de-lowercase"), ("step", "2.00 k values")):
         cell = get_row(page, "series").locator(f".runs-cell-{column} span").last
         assert cell.inner_text() == text
@@ -177,7 +181,7 @@ def test_tags_and_a_note_are_edited_in_the_row_and_stay(open_runs, folder):
     page.get_by_label("Note", exact=True).fill("try <script>alert(1)</script>")
     page.get_by_role("button", name="Save").click()
     page.wait_for_selector(".runs-tag >> nth=1")
-    assert page.locator(".runs-tag").all_inner_texts() == ["<i>new</i>", "second"]
+    assert page.locator(".runs-tag").all_text_contents() == ["<i>new</i>", "second"]
     saved = json.loads((folder / "tags-gru" / "notes.json").read_text())
     assert saved == {"tags": ["<i>new</i>", "second"], "note": "try <script>alert(1)</script>"}
     page.locator(".runs-tag").nth(1).click()

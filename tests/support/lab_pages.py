@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-TIMEOUT = 20.0  # seconds
+TIMEOUT = 60.0  # seconds; the machine may be busy
 TWO_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 

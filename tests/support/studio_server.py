@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+TIMEOUT = 60_000  # milliseconds: on a busy machine, a worker process imports PyTorch for more than ten seconds
+
 
 class StudioServer:
     """`seqwise studio` on a free port; `close` ends it as Ctrl-C does."""
@@ -52,6 +54,7 @@ class StudioTab:
         self.context = chromium.new_context(
             reduced_motion="reduce", viewport={"width": width, "height": 900}, color_scheme=scheme
         )
+        self.context.set_default_timeout(TIMEOUT)
         self.tab = self.context.new_page()
         self.address, self.errors, self.requests = address, [], []
         self.tab.on("request", lambda request: self.requests.append(request.url))

@@ -138,10 +138,13 @@ def test_a_failure_that_cannot_be_saved_does_not_hide_its_error(tmp_path):
 
 
 def test_an_error_that_ctrl_c_causes_is_not_saved(tmp_path):
-    (tmp_path / "last").touch()
-    with pytest.raises(RuntimeError), record_failure(tmp_path, "last"):
+    def release_without_acquiring():
         try:
             raise KeyboardInterrupt
         finally:
             threading.Lock().release()
+
+    (tmp_path / "last").touch()
+    with pytest.raises(RuntimeError), record_failure(tmp_path, "last"):
+        release_without_acquiring()
     assert not (tmp_path / FAILURE_FILE).exists()

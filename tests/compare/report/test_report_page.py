@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from chromium import launch_chromium
+from lab_pages import TWO_FRAMES
 from report_numbers import BYTES, COUNTS, READ_NUMBERS, TIMES, find_mismatches, parse_number
 from sample_report import HOSTILE, SAMPLES, Values, complete, failed, family, parse, report
 
@@ -306,7 +307,7 @@ def test_every_trial_is_listed(sample: OpenPage):
 def test_a_narrow_page_does_not_scroll_sideways(sample: OpenPage, width: int):
     sample.tab.set_viewport_size({"width": width, "height": 800})
     sample.tab.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true; })")
-    sample.tab.wait_for_timeout(60)  # the charts are drawn again in the next frame
+    sample.tab.evaluate(TWO_FRAMES)  # in which the charts are drawn again
     try:
         assert sample.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert sample.tab.evaluate(CHARTS) == []
@@ -785,9 +786,9 @@ def test_a_cell_of_the_matrix_shows_its_interval(show: Any):
 def test_the_command_can_be_copied(show: Any):
     browser_page = show(SAMPLES["normal"]())
     browser_page.tab.click(".copy")
-    browser_page.tab.locator(".copy", has_text=re.compile("Copied|Selected")).wait_for()
+    text = browser_page.tab.locator(".copy", has_text=re.compile("Copied|Selected")).text_content()  # for a moment
     selection = browser_page.tab.evaluate("String(getSelection())")
-    assert browser_page.tab.text_content(".copy") == "Copied" or selection == browser_page.report["command"]
+    assert text == "Copied" or selection == browser_page.report["command"]
 
 
 def test_settings_that_differ_are_listed_together(show: Any):

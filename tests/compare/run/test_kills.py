@@ -34,7 +34,7 @@ from seqwise.compare.run.jobs import Job, Outcome, load_test, load_training
 from seqwise.compare.run.local_engine import LocalEngine
 from seqwise.training import launcher
 
-SECONDS = 120  # long, because the machine may be busy
+SECONDS = 600  # long, because the machine may be busy
 FAMILIES = ["rnn", "gru", "feedforward", "transformer"]
 BUDGET = "3846-tokens"  # with 2 lr_trials and 3 seeds, a learning-rate trial gets 1,282 tokens and a training run 2,991
 
@@ -146,7 +146,7 @@ def test_killing_eight_of_twenty_workers_changes_no_result(text: Path, tmp_path:
     plan = make_plan(interrupted, text, base, **options)
     names = [trial.name for trial in plan.list_trials()]
     assert len(names) == 20
-    killer = Killer(interrupted, generator.sample(names, 8), generator)
+    killer = Killer(interrupted, generator.sample(names[:-4], 8), generator)  # the last ones can replace others
     run_with(interrupted, plan, LocalEngine(interrupted, workers=2), on_event=killer)
 
     plan = Plan.open(interrupted)  # the learning-rate search may have been extended

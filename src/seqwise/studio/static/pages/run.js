@@ -41,17 +41,18 @@ export async function show(element, parameters, studio) {
       shown = {};
       element.replaceChildren();
       try {
-        const other = await showRun(element, next, studio);
+        const other = await showRun(element, next, studio, () => own !== number);
         if (own === number) shown = other;
       } catch (error) {
-        element.replaceChildren(make("h1", {}, "Run"), studio.makeError(error));
+        if (own === number) element.replaceChildren(make("h1", {}, "Run"), studio.makeError(error));
       }
     },
     close: () => shown.close?.(),
   };
 }
 
-async function showRun(element, parameters, studio) {
+// `isOutdated` says whether the address has changed again while the run was fetched.
+async function showRun(element, parameters, studio, isOutdated = () => false) {
   const id = parameters.get("id");
   if (!id) {
     showChoice(element, studio);
@@ -62,6 +63,7 @@ async function showRun(element, parameters, studio) {
     return {};
   }
   let run = await studio.get("/api/run", { id });
+  if (isOutdated()) return {};
   const state = { id, part: "curves", x: "step" };
   const keep = () => studio.keep("run", { id, part: state.part === "curves" ? null : state.part, x: state.x === "step" ? null : state.x });
   const context = { studio, id, state, keep };
