@@ -619,7 +619,7 @@ def list_errors(
         problem = " or ".join(_OMITTED_PARTS.sub("", each["msg"]) for each in errors).replace(
             "or Input should be", "or"
         )
-        problem = f": {problem[:1].lower()}{problem[1:]}; received {reprlib.repr(errors[0]['input'])}."
+        problem = f": {problem[:1].lower()}{problem[1:].rstrip('.')}; received {reprlib.repr(errors[0]['input'])}."
         if errors[0]["type"] == "extra_forbidden":
             answer = _translate_foreign_name(path[-1], errors[0]["input"], model, is_yaml)
             problem = answer or f": no such setting. {suggest(path[-1], section.model_fields)}"

@@ -81,6 +81,15 @@ def get_results_file(name: str) -> Path:
     return path.parent / "results" / f"{path.stem}.json"
 
 
+def describe_gpu(name: str) -> str:
+    """Returns a warning for a training with a recipe on a CPU: on which GPU it was measured; empty if on none."""
+    results = read_results(get_results_file(name))
+    if results is None or not all("NVIDIA" in seed.device for seed in results.seeds.values()):
+        return ""
+    measured = f"{results.minutes:.1f} minutes on {results.describe_device()}"
+    return f"this recipe is for a GPU, where training took {measured}: on a CPU it takes many times as long."
+
+
 def read_results(path: Path) -> RecipeResults | None:
     """Returns the results in a file; None if it does not exist."""
     if not path.is_file():

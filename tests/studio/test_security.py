@@ -16,14 +16,30 @@ from hostile_requests import SCRIPT, HostileRequest, answer, get_json, list_host
 from starlette.responses import StreamingResponse
 from studio_server import StudioServer, StudioTab
 
+from seqwise.errors import UsageError
 from seqwise.studio.app import build_app
 from seqwise.studio.functions import get_functions
 from seqwise.studio.security import COOKIE, HEADERS, Guard, is_loopback
+from seqwise.studio.server import listen
 from seqwise.studio.services import Services
 
 HOST = {b"host": b"127.0.0.1:8600"}
 OWN = {**HOST, b"origin": b"http://127.0.0.1:8600", b"x-seqwise": b"1"}
 SECRET = "a secret that no answer may contain"
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "message"),
+    [
+        ("127.0.0.1", 99_999, "--port: expected at most 65535; received 99999."),
+        ("127.0.0.1", -1, "--port: "),
+        ("no-such-host.invalid", 0, "--host: there is no address of no-such-host.invalid: "),
+    ],
+)
+def test_a_wrong_port_and_a_wrong_host_are_named(host: str, port: int, message: str):
+    with pytest.raises(UsageError) as caught:
+        listen(host, port)
+    assert str(caught.value).startswith(message)
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ def test_settings_and_keywords_override_a_recipe(book, tmp_path):
     run = seqwise.train(book, out=tmp_path / "own", recipe=own, settings=settings, network=network).run
     assert f"  recipe: {own}\n" in (tmp_path / "own/config.yaml").read_text()
     call = run.metadata.command
-    assert call.startswith(f"seqwise.train(..., recipe={str(own)!r}, settings={{")
+    assert call.startswith(f"seqwise.train({str(book)!r}, recipe={str(own)!r}, settings={{")
     assert call.endswith("})  # in Python")
     overrides = ast.literal_eval(call[call.index("{") : call.rindex("}") + 1])
     assert (overrides["network.width"], overrides["network.depth"], overrides["network.embedding"]) == (12, 2, 8)
@@ -158,9 +158,9 @@ def test_settings_as_an_object_override_a_recipe_as_a_dictionary_does(book, tmp_
     assert runs[0].settings.recurrent.weight_dropout == read_recipe("ptb-characters").settings.recurrent.weight_dropout
 
 
-def test_the_card_has_the_call_from_python(trained_model):
+def test_the_card_has_the_call_from_python(trained_model, book):
     call = trained_model.run.metadata.command
-    assert call.startswith("seqwise.train(..., settings={'model': 'gru', 'budget': '1k-tokens', ")
+    assert call.startswith(f"seqwise.train({str(book)!r}, settings={{'model': 'gru', 'budget': '1k-tokens', ")
     assert f"\n{call}\n" in (trained_model.run.folder / "README.md").read_text()
 
 
@@ -276,8 +276,14 @@ def test_a_run_is_resumed_from_python(book, tmp_path):
             signal.raise_signal(signal.SIGINT)
 
     folders = tmp_path / "whole", tmp_path / "interrupted"
+    ends: list[str] = []
     for folder, on_step in zip(folders, (lambda step: None, interrupt), strict=True):
-        seqwise.train(book, model="gru", out=folder, settings=SMALL, on_step=on_step)
+        messages: list[str] = []
+        model = seqwise.train(book, model="gru", out=folder, settings=SMALL, on_step=on_step, log=messages.append)
+        ends.append(messages[-1])
+    assert ends[0] == f"done: the budget is spent. Saved in {folders[0]}"
+    assert ends[1] == f"stopped and saved. Resume with: seqwise.train(resume={str(folders[1])!r})"
+    assert repr(model).endswith("; the training is not complete>")
     steps: list[int] = []
     model = seqwise.train(resume=folders[1], on_step=lambda step: steps.append(step.number))
     assert 3 < steps[0] < 16
@@ -285,9 +291,10 @@ def test_a_run_is_resumed_from_python(book, tmp_path):
     assert all(torch.equal(expected_weights[name], tensor) for name, tensor in weights.items())
     assert model.run.metadata.command == Run.open(folders[0]).metadata.command
 
-    messages: list[str] = []
+    messages.clear()
     seqwise.train(resume=folders[1], on_step=lambda step: steps.append(step.number), log=messages.append)
     assert messages[-1] == "this run is already complete: the budget is spent."
+    assert "not complete" not in repr(model)
     last = steps[-1]
     run = seqwise.train(resume=str(folders[1]), budget="2k-tokens", on_step=lambda step: steps.append(step.number)).run
     assert steps[-1] > last
@@ -311,13 +318,17 @@ def test_a_run_on_data_in_memory_is_resumed(tmp_path, monkeypatch):
 
 
 def test_a_run_with_a_model_of_ones_own_is_resumed(book, tmp_path, monkeypatch):
-    seqwise.train(book, model=Convolution, out=tmp_path / "run", settings=SMALL)
-    families.MODEL_FAMILIES.pop("Convolution")  # as in another process
-    monkeypatch.delenv(families.FAMILY_FILES)
-    with pytest.raises(SeqwiseError, match="Convolution"):
-        seqwise.train(resume=tmp_path / "run")
-    model = seqwise.train(resume=tmp_path / "run", model=Convolution, budget="2k-tokens")
-    assert model.settings.budget == "2k-tokens"
+    monkeypatch.setenv(families.FAMILY_FILES, "")
+    try:
+        seqwise.train(book, model=Convolution, out=tmp_path / "run", settings=SMALL)
+        families.MODEL_FAMILIES.pop("Convolution")  # as in another process
+        monkeypatch.setenv(families.FAMILY_FILES, "")
+        with pytest.raises(SeqwiseError, match="Convolution"):
+            seqwise.train(resume=tmp_path / "run")
+        model = seqwise.train(resume=tmp_path / "run", model=Convolution, budget="2k-tokens")
+        assert model.settings.budget == "2k-tokens"
+    finally:
+        families.MODEL_FAMILIES.pop("Convolution", None)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import signal
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from used_settings import keep_used
 
 import seqwise
 from seqwise.cli.main import main
-from seqwise.training.card import build_model_card
+from seqwise.training.card import _describe_validation, build_model_card
 from seqwise.training.run import Run
 from seqwise.training.step import TrainerState
 
@@ -77,10 +78,25 @@ def test_the_card_of_a_stopped_run_says_that_its_training_is_not_complete(book, 
     out = tmp_path / "run"
     stopped = train_until(3, data=book, model="gru", settings=SMALL, out=out)
     assert re.fullmatch(r"256 tokens in \d+ s, 4 updates; the training is not complete", stopped)
+    card = (out / "README.md").read_text()
+    assert f"\nseqwise train --resume {out}\n" in card
+    assert "seqwise evaluate" not in card
     complete = train_until(None, resume=out)
     assert re.fullmatch(r"1,000 tokens in \d+ s, 16 updates; the budget is spent", complete)
+    assert "--resume" not in (out / "README.md").read_text()
     # Neither the row of the earlier end nor its summary is that of the whole training.
     continued = train_until(18, resume=out, budget="64k-tokens")
     assert re.fullmatch(r"1,\d{3} tokens in \d+ s, 19 updates; the training is not complete", continued)
     assert "- time:" not in (out / "README.md").read_text()
     assert Run.open(out).load_summary() is not None
+
+
+def test_a_validation_of_the_whole_split_is_no_power_of_ten(trained_model):
+    run = trained_model.run
+    summary = run.load_summary()
+    row = {"step": 1, "validation": {"loss": 1.0, "perplexity": 2.0}}
+    fake = SimpleNamespace(read_metrics=lambda: [row])
+    for final, text in ((1.0, "on all of the split: 3"), (0.25, "on 25% of the split: 3")):
+        changed = replace(summary, final=final, validation={"loss": 1.1, "perplexity": 3.0})
+        (line,) = _describe_validation(fake, changed, trained_model.task)
+        assert line.endswith(text)

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgres
 from rich.text import Text
 
 from seqwise.cli import console
+from seqwise.training.validation import describe_part
 
 if TYPE_CHECKING:
     from seqwise.training.loop import Step
@@ -146,9 +147,8 @@ def describe_summary(summary: Summary, key: str, name: str) -> str:
     if summary.num_averaged:
         lines.append(f"best weights: the mean of those of the last {summary.num_averaged} validations")
     if summary.final is not None and summary.validation is not None:
-        part = "all" if summary.final == 1 else f"{100 * summary.final:.2g}%"
         metric = f"{name} {format_metric(summary.validation, key)}"
-        lines.append(f"best weights on {part} of the validation split: {metric}")
+        lines.append(f"best weights on {describe_part(summary.final)} of the validation split: {metric}")
     times = ", ".join(f"{part} {format_seconds(seconds)}" for part, seconds in summary.seconds.items())
     return "\n".join([*lines, f"time: {times}"])
 

@@ -50,6 +50,8 @@ def serve(
 
 def listen(host: str, port: int | None) -> socket.socket:
     """Returns a listening socket; without a port, at the first free one from the default port on."""
+    if port is not None and not 0 <= port < 2**16:
+        raise UsageError(f"--port: expected at most 65535; received {port}.", fix="0 chooses a free port.")
     for candidate in range(DEFAULT_PORT, DEFAULT_PORT + NUM_PORTS) if port is None else (port,):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -58,6 +60,10 @@ def listen(host: str, port: int | None) -> socket.socket:
             listener.bind((host, candidate))
             listener.listen()
             return listener
+        except socket.gaierror as error:
+            listener.close()
+            fix = "127.0.0.1 is this machine alone, 0.0.0.0 all its addresses."
+            raise UsageError(f"--host: there is no address of {host}: {error.strerror}.", fix=fix) from error
         except OSError as error:
             listener.close()
             if error.errno != errno.EADDRINUSE or port is not None:

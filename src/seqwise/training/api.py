@@ -105,7 +105,7 @@ def train(
             parsed, recipe_settings = _add_recipe(source, parsed)
             is_of_run = isinstance(settings, ResolvedSettings)  # whose settings are too many for a line
             overridden = {} if is_of_run else list_overrides(parsed, Settings() if source is None else source.settings)
-            call = describe_call(name, overridden)
+            call = describe_call(data, name, overridden)
         with explain_in_python(data), explain_recipe_settings(name, recipe_settings):
             if parsed.budget is not None:
                 Budget.parse(parsed.budget)  # raises an error before the data is read
@@ -146,10 +146,15 @@ def _resume(run: Run, settings: Settings, on_step: Callable[[Step], None], log: 
 
 def _run_steps(training: TrainingRun | SinglePassRun, on_step: Callable[[Step], None]) -> None:
     """Trains until the budget is spent or a signal arrives."""
+    was_complete, folder = bool(training.ended), training.run.folder
     with defer_interrupts() as stop:
         for step in training.steps(stop):
             on_step(step)
     training.finish()
+    if not training.ended:
+        training.log(f"stopped and saved. Resume with: seqwise.train(resume={str(folder)!r})")
+    elif not was_complete:
+        training.log(f"done: {training.ended}. Saved in {folder}")
 
 
 def _reject_recipe(name: str | None) -> None:
@@ -226,14 +231,17 @@ class TrainedModel:
 
     def __repr__(self) -> str:
         settings, metric = self.settings, self.task.primary_metric[0]
-        validated_rows = [row for row in self.run.read_metrics() if row.get("validation")]
+        rows = self.run.read_metrics()
+        validated_rows = [row for row in rows if row.get("validation")]
         best = min(validated_rows, key=lambda row: get_objective(row["validation"]), default=None)
         size = f"width {settings.network.width}, depth {settings.network.depth}, "
         size = size if get_family(settings.model).has_gradients else ""
         result = "not validated yet"
         if best is not None and metric in best["validation"]:
             result = f"validation {metric} {best['validation'][metric]:.4g} at step {best['step']:,}"
-        return f"<TrainedModel {self.run.folder}: {settings.task}, {settings.model}, {size}{self.device}; {result}>"
+        state = "" if any(row.get("ended") for row in rows[-1:]) else "; the training is not complete"
+        text = f"{settings.task}, {settings.model}, {size}{self.device}; {result}{state}"
+        return f"<TrainedModel {self.run.folder}: {text}>"
 
     @cached_property
     def task(self) -> type[Task]:

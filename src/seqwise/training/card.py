@@ -17,8 +17,10 @@ from seqwise.recipe_files import build_evaluate_commands, read_recipe
 from seqwise.svg import BLUE, BOTTOM, GREY, ORANGE, RIGHT, WIDTH, Chart, Point, build_document, choose_ticks
 from seqwise.tasks import get_task
 from seqwise.tasks.task import Task
+from seqwise.training.checkpoints import get_resume_command
 from seqwise.training.run import Run, Summary
 from seqwise.training.step import TrainerState, get_objective
+from seqwise.training.validation import describe_part
 
 
 def build_model_card(run: Run, task: Task, model_size: str, state: TrainerState) -> str:
@@ -26,7 +28,9 @@ def build_model_card(run: Run, task: Task, model_size: str, state: TrainerState)
     metadata = run.metadata
     lines = "\n".join([*_describe_data_and_model(run, model_size), *_describe_training(run, task, state)])
     predict = shlex.join(["seqwise", "predict", str(run.folder), get_example_input(run)])
-    commands = "\n".join([*_build_evaluate_commands(run), predict])
+    is_stopped = state.step > 0 and not state.ended
+    resume = [get_resume_command(run.folder)] if is_stopped else _build_evaluate_commands(run)
+    commands = "\n".join([*resume, predict])
     start = f":\n\n{format_code_block(metadata.command)}" if metadata.command else " from Python."
     return f"""# {format_words(run.settings.model)}, {format_words(run.settings.task)}
 
@@ -34,7 +38,7 @@ def build_model_card(run: Run, task: Task, model_size: str, state: TrainerState)
 
 Trained with Seqwise {format_words(metadata.seqwise_version)}{start}
 
-Use it:
+{"Continue its training, or use it as it is" if is_stopped else "Use it"}:
 
 {format_code_block(commands)}
 
@@ -103,7 +107,7 @@ def _describe_validation(run: Run, summary: Summary | None, task: Task) -> list[
     values = best["validation"]
     # After training, the best weights may have been evaluated again on a larger share of the validation split.
     if summary is not None and summary.final is not None and summary.validation is not None:
-        values, share = summary.validation, f" on {100 * summary.final:.2g}% of the split"
+        values, share = summary.validation, f" on {describe_part(summary.final)} of the split"
     value = values.get(name, values["loss"])
     return [f"- validation {name.replace('_', ' ')} at the best step ({best['step']:,}){share}: {value:.4g}"]
 

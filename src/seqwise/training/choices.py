@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from os import PathLike
 from typing import Any
 
 import torch
@@ -79,10 +80,11 @@ def list_set(settings: BaseModel, prefix: str = "") -> Iterator[str]:
             yield prefix + name
 
 
-def describe_call(recipe: str | None = None, overrides: Mapping[str, Any] | None = None) -> str:
-    """Returns how a run was started from Python: with a recipe, and with settings by dotted name."""
+def describe_call(data: object, recipe: str | None = None, overrides: Mapping[str, Any] | None = None) -> str:
+    """Returns how a run was started from Python: its data, if that is a path, a recipe, and settings by dotted name."""
+    path = repr(str(data)) if isinstance(data, str | PathLike) else "..."
     keywords = [f"{name}={value!r}" for name, value in (("recipe", recipe), ("settings", overrides)) if value]
-    return f"seqwise.train({', '.join(['...', *keywords])})  # in Python"
+    return f"seqwise.train({', '.join([path, *keywords])})  # in Python"
 
 
 def list_overrides(settings: Settings, recipe: Settings) -> dict[str, Any]:

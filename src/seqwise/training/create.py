@@ -16,6 +16,7 @@ from seqwise.config import Settings
 from seqwise.families import FAMILY_FILES, get_family
 from seqwise.kernels.recurrence.availability import describe_backend
 from seqwise.recipe_files import describe_other_data, read_recipe
+from seqwise.recipe_results import describe_gpu
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
 from seqwise.tasks.defaults import resolve
@@ -84,6 +85,8 @@ def create_run(
     if reason := reasons.get("training.max_epochs"):
         log(f"training ends after {resolved.training.max_epochs} epochs at most: {reason} (--training.max-epochs).")
     if source is not None and (warning := describe_other_data(recipe, source, task.fingerprint)):
+        log(f"warning: {warning}")
+    if source is not None and device.type == "cpu" and (warning := describe_gpu(recipe)):
         log(f"warning: {warning}")
     return run, task
 

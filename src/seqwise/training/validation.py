@@ -91,9 +91,14 @@ def count_tokens(budget: Budget, tokens_per_epoch: int) -> float:
     return min(budget.amount if budget.unit == "tokens" else math.inf, epochs * max(1, tokens_per_epoch))
 
 
+def describe_part(share: float) -> str:
+    """Returns a share of a split as a percentage, or "all"."""
+    return "all" if share == 1 else f"{100 * share:.2g}%"
+
+
 def describe_share(share: float, num_tokens: int, unit: str) -> str:
     """Returns a share of the split in words."""
-    return f"{100 * share:.2g}% of the split, {share * num_tokens:,.0f} {unit}," if share < 1 else "all of the split"
+    return f"{describe_part(share)} of the split" + (f", {share * num_tokens:,.0f} {unit}," if share < 1 else "")
 
 
 def is_too_long(seconds: float, budget: Budget) -> bool:
