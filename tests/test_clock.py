@@ -14,7 +14,8 @@ import pytest
 from live_runs import SMALL, finish, get_logged_step, start, wait_until
 
 from seqwise import clock
-from seqwise.signals import handle_signals, raise_interrupt, suspend_with
+from seqwise.errors import SaveError
+from seqwise.signals import handle_signals, is_due_to_interrupt, raise_interrupt, suspend_with
 
 # The parent stops it while it sleeps, and while it computes in one long call that holds the interpreter lock.
 STOPPED = """
@@ -158,3 +159,25 @@ def test_a_suspended_run_uses_its_whole_time_budget(book, tmp_path, processes):
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert rows[-1]["seconds"] < 8, "the stop counts"
     assert rows[-1]["step"] > stopped_step
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("cannot release un-acquired lock"), True),
+        (SaveError("the disk is full."), False),  # of a save after Ctrl-C
+        (SystemExit(1), False),
+    ],
+)
+def test_which_errors_are_due_to_ctrl_c(error, expected):
+    def fail():
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        fail()
+    assert is_due_to_interrupt(caught.value) is expected
+    assert is_due_to_interrupt(KeyboardInterrupt())
+    assert not is_due_to_interrupt(RuntimeError())

@@ -95,4 +95,4 @@ def exclude_stops() -> Iterator[None]:
         with _stop_watch.run():
             yield
     finally:
-        signal.signal(signal.SIGCONT, previous_handler)
+        signal.signal(signal.SIGCONT, previous_handler or signal.SIG_DFL)

@@ -137,7 +137,8 @@ def suggest_path(path: Path, others: Iterable[Path]) -> str:
 # Plural → singular, for the phrases of `Findings.warn`; of nouns the first or second word.
 _NOUNS = (
     "text|pair|line|row|file|image|sentence|example|marker|timestamp|value|caption|source|column|name|word|tag|label|"
-    "vector|input|answer|token|character|step|weight|document|workbook|head|layer|key|span|experiment|result|statement|update|warning"
+    "vector|input|answer|token|character|step|weight|document|workbook|head|layer|key|span|experiment|result|statement|"
+    "update|warning"
 )
 _SINGULARS = {
     r"\bwhose names contain\b": "whose name contains",

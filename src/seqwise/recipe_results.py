@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import statistics
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from seqwise.budget import Budget
 from seqwise.errors import UsageError
 from seqwise.files import write_text
 from seqwise.recipe_files import Recipe, find_recipe
@@ -81,13 +83,20 @@ def get_results_file(name: str) -> Path:
     return path.parent / "results" / f"{path.stem}.json"
 
 
-def describe_gpu(name: str) -> str:
-    """Returns a warning for a training with a recipe on a CPU: on which GPU it was measured; empty if on none."""
-    results = read_results(get_results_file(name))
-    if results is None or not all("NVIDIA" in seed.device for seed in results.seeds.values()):
+def describe_gpu(name: str, recipe: Recipe, budget: str) -> str:
+    """Returns a warning for a training on a CPU: on which GPU the recipe was measured.
+
+    Empty if it was measured on none, with other settings, or with a budget that is not the one here or is a time.
+    """
+    results = None
+    with suppress(UsageError, OSError):  # of a file beside a recipe of one's own
+        results = read_results(get_results_file(name))
+    if results is None or results.digest != recipe.compute_digest() or budget != recipe.settings.budget:
+        return ""
+    if Budget.parse(budget).unit == "seconds" or not all("NVIDIA" in seed.device for seed in results.seeds.values()):
         return ""
     measured = f"{results.minutes:.1f} minutes on {results.describe_device()}"
-    return f"this recipe is for a GPU, where training took {measured}: on a CPU it takes many times as long."
+    return f"this recipe was measured on a GPU, where training took {measured}. A CPU takes longer."
 
 
 def read_results(path: Path) -> RecipeResults | None:

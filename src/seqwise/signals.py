@@ -33,8 +33,8 @@ def handle_signals(handler: Callable[[int, FrameType | None], object]) -> Iterat
             yield
     finally:
         for signal_number, previous_handler in previous_handlers.items():
-            if previous_handler is not None:  # a handler that was not installed from Python cannot be restored
-                signal.signal(signal_number, previous_handler)
+            # A handler that was not installed from Python is None: it cannot be restored.
+            signal.signal(signal_number, previous_handler or signal.SIG_DFL)
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def suspend_with(send: Callable[[int], object], stop_signal: int = signal.SIGSTO
     try:
         yield
     finally:
-        signal.signal(signal.SIGTSTP, previous_handler)
+        signal.signal(signal.SIGTSTP, previous_handler or signal.SIG_DFL)
 
 
 def raise_interrupt(signal_number: int, frame: FrameType | None) -> None:
@@ -84,8 +84,8 @@ def defer_interrupts() -> Iterator[Callable[[], bool]]:
 def is_due_to_interrupt(error: BaseException | None) -> bool:
     """Returns whether an error is a KeyboardInterrupt, or one that it caused between taking a lock and releasing it.
 
-    Errors of Seqwise, such as a failed save after Ctrl-C, are never due to it.
+    Errors of Seqwise, such as a failed save after Ctrl-C, are never due to it, nor is an exit with a status.
     """
-    while error is not None and not isinstance(error, SeqwiseError | KeyboardInterrupt):
+    while error is not None and not isinstance(error, SeqwiseError | SystemExit | KeyboardInterrupt):
         error = error.__context__
     return isinstance(error, KeyboardInterrupt)

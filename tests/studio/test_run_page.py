@@ -10,6 +10,7 @@ import sys
 from urllib.parse import quote
 
 import pytest
+from lab_pages import TWO_FRAMES
 from run_folders import make_rows, write_rows, write_run
 from studio_server import StudioServer, StudioTab, wait_until
 
@@ -56,6 +57,8 @@ def test_another_run_and_back(open_tab):
     tab.wait_for_selector("h1 bdi:text-is('book-gru')")
     tab.wait_for_selector("[data-part=settings][aria-current]")
     # Runs whose answers come after the next change of the address are not shown.
+    answers = "performance.getEntriesByType('resource').filter(({ name }) => name.includes('/api/run?')).length"
+    num_answers = tab.evaluate(answers)
     tab.evaluate("""() => {
         const names = ["series-gru", "book-gru", "series-gru", "book-lstm"];
         for (const name of names) {
@@ -64,7 +67,8 @@ def test_another_run_and_back(open_tab):
         }
     }""")
     tab.wait_for_selector("h1 bdi:text-is('book-lstm')")
-    tab.wait_for_load_state("networkidle")
+    tab.wait_for_function(f"(expected) => {answers} >= expected", arg=num_answers + 4)
+    tab.evaluate(TWO_FRAMES)
     assert tab.locator("main h1").count() == 1
 
 

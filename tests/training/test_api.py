@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import signal
 
@@ -16,6 +17,7 @@ from seqwise.data.reading import TextFile
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import RunError, SeqwiseError, UsageError
 from seqwise.recipe_files import find_recipe, read_recipe
+from seqwise.recipe_results import describe_gpu
 from seqwise.tasks import get_task
 from seqwise.tasks.task import InferenceOptions
 from seqwise.training.card import build_model_card
@@ -162,6 +164,24 @@ def test_the_card_has_the_call_from_python(trained_model, book):
     call = trained_model.run.metadata.command
     assert call.startswith(f"seqwise.train({str(book)!r}, settings={{'model': 'gru', 'budget': '1k-tokens', ")
     assert f"\n{call}\n" in (trained_model.run.folder / "README.md").read_text()
+
+
+def test_a_recipe_for_a_gpu_warns_on_a_cpu(book, tmp_path):
+    recipe, name = read_recipe("ptb-characters"), "ptb-characters"
+    warning = describe_gpu(name, recipe, str(recipe.settings.budget))
+    assert re.fullmatch(
+        r"this recipe was measured on a GPU, where training took \d+\.\d minutes on NVIDIA .*\.", warning
+    )
+    assert describe_gpu(name, recipe, "2-epochs") == describe_gpu(name, recipe, "60s") == ""
+    changed = recipe.model_copy(update={"settings": Settings(budget=recipe.settings.budget)})
+    assert describe_gpu(name, changed, str(recipe.settings.budget)) == ""
+    sst2 = read_recipe("sst2")
+    assert describe_gpu("sst2", sst2, str(sst2.settings.budget)) == "", "it was measured on a CPU"
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "own.json").write_text("[1, 2]")
+    own = tmp_path / "own.yaml"
+    own.write_text(find_recipe(name).read_text())
+    assert describe_gpu(str(own), read_recipe(str(own)), str(recipe.settings.budget)) == ""
 
 
 def test_an_error_about_a_setting_of_a_recipe_names_the_recipe(book, tmp_path):

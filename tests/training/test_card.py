@@ -71,8 +71,9 @@ def test_the_card_of_a_stopped_run_says_that_its_training_is_not_complete(book, 
             if step.number == number:
                 signal.raise_signal(signal.SIGINT)
 
-        folder = seqwise.train(on_step=stop, **arguments).run.folder
-        (line,) = re.findall(r"^- trained: (.*)$", (folder / "README.md").read_text(), re.MULTILINE)
+        model = seqwise.train(on_step=stop, **arguments)
+        (line,) = re.findall(r"^- trained: (.*)$", (model.run.folder / "README.md").read_text(), re.MULTILINE)
+        assert ("the training is not complete" in repr(model)) is ("the training is not complete" in line)
         return line
 
     out = tmp_path / "run"
@@ -96,7 +97,11 @@ def test_a_validation_of_the_whole_split_is_no_power_of_ten(trained_model):
     summary = run.load_summary()
     row = {"step": 1, "validation": {"loss": 1.0, "perplexity": 2.0}}
     fake = SimpleNamespace(read_metrics=lambda: [row])
-    for final, text in ((1.0, "on all of the split: 3"), (0.25, "on 25% of the split: 3")):
+    for final, text in (
+        (1.0, "on all of the split: 3"),
+        (0.997, "on 99% of the split: 3"),
+        (0.25, "on 25% of the split: 3"),
+    ):
         changed = replace(summary, final=final, validation={"loss": 1.1, "perplexity": 3.0})
         (line,) = _describe_validation(fake, changed, trained_model.task)
         assert line.endswith(text)

@@ -216,6 +216,7 @@ def run(folder: Path, plan: Plan, engine: str = "local", workers: int | None = N
     from seqwise.compare.api import Orchestrator
     from seqwise.compare.plan.folder import get_resume_command
     from seqwise.compare.run.jobs import is_unfinished
+    from seqwise.signals import is_due_to_interrupt
 
     orchestrator = Orchestrator(folder, plan, engine, workers)
     if engine == "local" and is_unfinished(folder, plan):
@@ -223,7 +224,9 @@ def run(folder: Path, plan: Plan, engine: str = "local", workers: int | None = N
     try:
         with TrialsDisplay(folder, plan, lambda: orchestrator.engine.num_workers) as display:
             report = orchestrator.run(display.handle_event, display.start_stage)
-    except KeyboardInterrupt:  # a second signal: `timeout` and `make` both pass SIGTERM on
+    except (KeyboardInterrupt, Exception) as error:
+        if not is_due_to_interrupt(error):  # a second signal: `timeout` and `make` both pass SIGTERM on
+            raise
         console.log(f"interrupted. Resume with: {get_resume_command(folder)}")
         return INTERRUPTED
     if report is None:

@@ -128,7 +128,7 @@ def _train(args: Train, argv: Sequence[str]) -> int:
             if args.plot is not None and world.is_first:
                 _write_curve(run, args.plot)
             return status
-    except BaseException as error:
+    except (KeyboardInterrupt, Exception) as error:
         if not is_due_to_interrupt(error):
             raise
         console.log(f"interrupted. {_advise_resume(args.resume or args.out, args.nproc)}".rstrip())

@@ -51,7 +51,7 @@ def serve(
 def listen(host: str, port: int | None) -> socket.socket:
     """Returns a listening socket; without a port, at the first free one from the default port on."""
     if port is not None and not 0 <= port < 2**16:
-        raise UsageError(f"--port: expected at most 65535; received {port}.", fix="0 chooses a free port.")
+        raise UsageError(f"--port: expected 0 to 65535; received {port}.", fix="0 chooses a free port.")
     for candidate in range(DEFAULT_PORT, DEFAULT_PORT + NUM_PORTS) if port is None else (port,):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)

@@ -65,7 +65,7 @@ class CorpusTask(Task):
         stores = prepare_stores(corpus, tokenizer, get_stage_progress(progress, 2), log)
         task = cls(corpus, tokenizer, stores)
         task.log_sizes(log, "tokens", stores, f"vocabulary {len(tokenizer):,}")
-        if log is not no_log:  # looking for repeated lines reads the text once more
+        if preprocessor is None and log is not no_log:  # of a new run: finding repeated lines reads the text once more
             task.log_findings(log)
         return task
 
@@ -203,7 +203,10 @@ def hash_ngrams(store: TokenStore, n: int) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def get_stage_progress(progress: ProgressCallback | None, stage: int) -> ProgressCallback:
-    """Returns the callback of one of three stages that read the whole text: check, train the tokeniser, tokenise."""
+    """Returns the callback of one of the first three stages that read the whole text.
+
+    They check it, train the tokeniser, and tokenise; the fourth, which looks for repeated lines, is short.
+    """
     if progress is None:
         return no_progress
     return lambda done, total: progress(stage * total + done, 3 * total)

@@ -41,7 +41,7 @@ from seqwise.tasks.guess import detect_task
 from seqwise.tasks.language.task import Language
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Task
 from seqwise.tasks.training_summary import MISSING_SUMMARY, TrainingSummary
-from seqwise.training.checkpoints import load_weights
+from seqwise.training.checkpoints import list_checkpoints, load_weights
 from seqwise.training.choices import choose_device, describe_call, list_overrides, list_set
 from seqwise.training.create import create_run
 from seqwise.training.loop import Step
@@ -80,7 +80,8 @@ def train(
     log: called with each message, such as the settings that were chosen and warnings about the data; print shows them
     overrides: settings as keywords, which take precedence: network={"width": 128}
 
-    Ctrl-C ends training after the current update; the model so far is saved and returned.
+    Ctrl-C ends training after the current update; the model so far is saved and returned. While the data is read, and
+    for n-gram models, it raises KeyboardInterrupt.
     """
     check_type("out", out, (str, PathLike, type(None)), "the path of a folder")
     check_type("recipe", recipe, (str, PathLike, type(None)), "the name or the file of a recipe")
@@ -239,7 +240,10 @@ class TrainedModel:
         result = "not validated yet"
         if best is not None and metric in best["validation"]:
             result = f"validation {metric} {best['validation'][metric]:.4g} at step {best['step']:,}"
-        state = "" if any(row.get("ended") for row in rows[-1:]) else "; the training is not complete"
+        newest = max((step for step, _ in list_checkpoints(self.run.checkpoints)), default=0)
+        # Not every step has a row: a continued run may have stopped after the row of its earlier end.
+        is_complete = bool(rows) and rows[-1].get("ended") and rows[-1]["step"] >= newest
+        state = "" if is_complete else "; the training is not complete"
         text = f"{settings.task}, {settings.model}, {size}{self.device}; {result}{state}"
         return f"<TrainedModel {self.run.folder}: {text}>"
 

@@ -29,8 +29,8 @@ def build_model_card(run: Run, task: Task, model_size: str, state: TrainerState)
     lines = "\n".join([*_describe_data_and_model(run, model_size), *_describe_training(run, task, state)])
     predict = shlex.join(["seqwise", "predict", str(run.folder), get_example_input(run)])
     is_stopped = state.step > 0 and not state.ended
-    resume = [get_resume_command(run.folder)] if is_stopped else _build_evaluate_commands(run)
-    commands = "\n".join([*resume, predict])
+    first_commands = [get_resume_command(run.folder)] if is_stopped else _build_evaluate_commands(run)
+    commands = "\n".join([*first_commands, predict])
     start = f":\n\n{format_code_block(metadata.command)}" if metadata.command else " from Python."
     return f"""# {format_words(run.settings.model)}, {format_words(run.settings.task)}
 

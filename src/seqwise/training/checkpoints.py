@@ -69,7 +69,7 @@ def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
         except BaseException:
             remove(temporary, folder.parent, ignore_errors=True)
             raise
-    for _, old_path in list(_list_checkpoints(folder))[NUM_CHECKPOINTS:]:
+    for _, old_path in list(list_checkpoints(folder))[NUM_CHECKPOINTS:]:
         remove(old_path, folder.parent, ignore_errors=True)
     return path
 
@@ -82,7 +82,7 @@ def load_newest_checkpoint(
     `check` raises a ValueError for content from which training cannot resume. If all checkpoints are damaged, an error
     is raised: training from the beginning would replace the best weights and the metrics of the run.
     """
-    checkpoints = list(_list_checkpoints(folder))
+    checkpoints = list(list_checkpoints(folder))
     for _, path in checkpoints:
         try:
             return _load_checkpoint(path, check)
@@ -115,14 +115,14 @@ def remove_unusable_checkpoints(folder: Path, resumed_step: int) -> None:
     These are checkpoints after the step at which it resumes, which are damaged; old ones that a kill kept from being
     removed; and unfinished writes.
     """
-    checkpoints = list(_list_checkpoints(folder))
+    checkpoints = list(list_checkpoints(folder))
     later_paths = [path for step, path in checkpoints if step > resumed_step]
     old_paths = [path for step, path in checkpoints if step <= resumed_step][NUM_CHECKPOINTS:]
     for path in [*later_paths, *old_paths, *folder.glob(f".step-*{PARTIAL_SUFFIX}")]:
         remove(path, folder.parent, ignore_errors=True)
 
 
-def _list_checkpoints(folder: Path) -> Iterator[tuple[int, Path]]:
+def list_checkpoints(folder: Path) -> Iterator[tuple[int, Path]]:
     """Yields (step, folder) of each checkpoint, newest first."""
     matches = ((re.fullmatch(r"step-(\d+)", path.name), path) for path in folder.glob("step-*"))
     yield from sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)

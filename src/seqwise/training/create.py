@@ -86,7 +86,7 @@ def create_run(
         log(f"training ends after {resolved.training.max_epochs} epochs at most: {reason} (--training.max-epochs).")
     if source is not None and (warning := describe_other_data(recipe, source, task.fingerprint)):
         log(f"warning: {warning}")
-    if source is not None and device.type == "cpu" and (warning := describe_gpu(recipe)):
+    if source is not None and device.type == "cpu" and (warning := describe_gpu(recipe, source, resolved.budget)):
         log(f"warning: {warning}")
     return run, task
 

@@ -32,7 +32,7 @@ def find_conflicts(run: Run, settings: Settings, names: Iterable[str]) -> dict[s
 def change_settings(run: Run, settings: Settings, names: Iterable[str]) -> bool:
     """Changes the budget and the limits of the data in memory; returns whether the budget is another.
 
-    `resume_training` saves the budget. The limits are for this process only.
+    `resume_training` saves them if the budget is another.
     """
     for name in {*DATA_LIMITS} & {each.removeprefix("data.") for each in names if each.startswith("data.")}:
         setattr(run.settings.data, name, getattr(settings.data, name))

@@ -93,7 +93,7 @@ def count_tokens(budget: Budget, tokens_per_epoch: int) -> float:
 
 def describe_part(share: float) -> str:
     """Returns a share of a split as a percentage, or "all"."""
-    return "all" if share == 1 else f"{100 * share:.2g}%"
+    return "all" if share == 1 else f"{min(99, 100 * share):.2g}%"
 
 
 def describe_share(share: float, num_tokens: int, unit: str) -> str:

@@ -90,7 +90,9 @@ def train_vectors(
         with defer_interrupts() as is_interrupted:
             for _ in training.steps():
                 if is_interrupted():
-                    raise KeyboardInterrupt
+                    break
+        if is_interrupted():
+            raise KeyboardInterrupt
         return training.export_vectors()
 
 

@@ -16,6 +16,7 @@ from seqwise.cli.options import UNSET, parse
 from seqwise.cli.progress import ProgressBar, format_seconds
 from seqwise.errors import UsageError, pluralize
 from seqwise.files import check_output_path, write_text
+from seqwise.signals import is_due_to_interrupt
 
 if TYPE_CHECKING:
     from seqwise.lab.experiment import Experiment, Result
@@ -171,7 +172,9 @@ def _run_several(kinds: Sequence[type[Experiment]], args: RunSeveral) -> int:
                 results.add(_run_with_progress(experiment, f"{experiment.id}, {number} of {len(kinds)}"))
             if not args.json:
                 _print_row(results.records[experiment.id])
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        if not is_due_to_interrupt(error):
+            raise
         _save(kinds, args, page, results)
         if page is not None:
             words = [*args.names, *(f"--{name}" for name in ("all", "quick", "slides") if getattr(args, name))]

@@ -80,6 +80,7 @@ def train(argv: Sequence[str]) -> int:
 def _train(training: VectorTraining, has_signal: Callable[[], bool]) -> bool:
     """Trains with a progress display; returns whether it was interrupted."""
     from seqwise.cli.progress import VectorDisplay
+    from seqwise.signals import is_due_to_interrupt
 
     trainer = training.trainer
     try:
@@ -90,8 +91,9 @@ def _train(training: VectorTraining, has_signal: Callable[[], bool]) -> bool:
                     break
             else:
                 return False
-    except KeyboardInterrupt:  # a second signal, during a long step
-        pass
+    except (KeyboardInterrupt, Exception) as error:
+        if not is_due_to_interrupt(error):  # a second signal, during a long step
+            raise
     if not trainer.progress:
         raise KeyboardInterrupt
     console.warn(f"interrupted after {trainer.progress:.0%} of the training; the vectors so far are saved.")

@@ -51,7 +51,8 @@ export async function show(element, parameters, studio) {
   };
 }
 
-// `isOutdated` says whether the address has changed again while the run was fetched.
+// `isOutdated` says whether the address has changed again while the run was fetched; the first one of a page never is, since a
+// page that is left before it is drawn is replaced.
 async function showRun(element, parameters, studio, isOutdated = () => false) {
   const id = parameters.get("id");
   if (!id) {
